@@ -1,0 +1,217 @@
+//! Where a host remembers: inbox, tracking, handler state, outbox and operator actions behind one trait.
+//!
+//! Start reading at [`Store`]. [`memory::MemoryStore`] is the small implementation; the embedded engine in `host/broker` is the
+//! durable one; both pass [`conformance`].
+//!
+//! *Invariant:* this crate knows no transport, no runtime and no loop.
+
+pub mod query;
+pub mod memory;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sprag_core::{
+    action::{Action, ActionKind},
+    effect::{Decision, StoreWrite},
+    ids::{ActionId, EndpointName, EntityName, EventId, MessageId, SequenceNumber, SessionId},
+    message::Message,
+    outcome::Outcome,
+    run::Version,
+    time::Timestamp,
+};
+
+/// A store's failure is never an answer: it says nothing about whether something is recorded.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It may work again later. The text carries no credentials and no statement; those are in the debug log.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// What the run read has changed since (P4). Nothing was written.
+    #[error("state that the run read has changed meanwhile")]
+    StateConflict,
+    /// The store has stopped writing until it is opened again (a failed fsync, a full disk).
+    #[error("the store takes no more writes until it is opened again: {0}")]
+    Closed(String),
+    /// The request itself is wrong.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// What is asked about a delivery before it may run.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    pub endpoint: &'a EndpointName,
+    /// The delivery's own id, when usable.
+    pub message_id: Option<&'a MessageId>,
+    /// `InboxMessageId`, when usable and another one.
+    pub source_id: Option<&'a MessageId>,
+    pub event_id: &'a EventId,
+    /// Whether the endpoint's inbox is on.
+    pub inbox: bool,
+    /// The event's stored outcome is wanted too: for stand-ins and repeated deliveries.
+    pub outcome: bool,
+}
+
+/// What the store knows about a delivery. One round trip.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answer {
+    /// The delivery's own id is recorded in the inbox.
+    pub own_recorded: bool,
+    /// The source id is recorded in the inbox.
+    pub source_recorded: bool,
+    /// The delivery's own id or its source id is final (P2).
+    pub is_final: bool,
+    /// A decision on this delivery that may not have been carried out to its end (P1).
+    pub decision: Option<Decision>,
+    /// Only when asked for.
+    pub outcome: Option<StoredOutcome>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredOutcome {
+    pub outcome: Outcome,
+    pub attempts: u32,
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    Done,
+    /// The delivery was recorded or decided before: the unit of work was dropped, the rest was written.
+    AlreadyDecided,
+}
+
+/// An operator's wish, before it is accepted.
+#[derive(Debug, Clone)]
+pub struct NewAction {
+    pub kind: ActionKind,
+    pub endpoint: EndpointName,
+    pub event_id: Option<EventId>,
+    pub session: Option<SessionId>,
+    pub reason: Option<String>,
+    pub by: String,
+    /// For a retried request: the same key answers with the first request's action.
+    pub idempotency_key: Option<String>,
+    /// The message that carries the action through the session's loop, put onto `source` in the same transaction where the
+    /// store can, else sent by the caller after this call. The store sets its `SpragActionId`.
+    pub control: Message,
+    pub source: EntityName,
+}
+
+/// Why an action was not accepted.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ActionRefused {
+    /// Another action on the event is open (P15): it is the one winner.
+    #[error("action {id} ({kind}) by {by} is already open for this event", kind = kind.name())]
+    Open { id: ActionId, kind: ActionKind, by: String },
+    #[error("no such event")]
+    NoSuchEvent,
+}
+
+/// A row of the outbox that a relay has claimed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutboxRow {
+    pub id: i64,
+    pub endpoint: EndpointName,
+    pub entity: EntityName,
+    pub message: Message,
+    /// Failed tries so far.
+    pub tries: u32,
+}
+
+/// A value with its version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Versioned {
+    pub value: Bytes,
+    pub version: Version,
+}
+
+/// Everything durable that is not a message in a queue.
+///
+/// Rules for every implementation, checked by [`conformance`]:
+///
+/// - Ids compare by bytes; (endpoint, id) of one endpoint never meets another's (spec 4).
+/// - [`Store::write`] is one transaction. Recording an id again is no error; its first time stays.
+/// - A write whose decision or first record is there already drops its unit of work and keeps the first decision (P1, P35).
+/// - `unit.reads` are checked in the transaction; if one does not hold, nothing is written ([`Error::StateConflict`], P4).
+/// - An outcome obeys its guard; a history line is always added.
+/// - A call that has begun runs to its end even if the caller stops waiting.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    async fn check(&self, question: Question<'_>) -> Result<Answer, Error>;
+
+    async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error>;
+
+    /// The effects that followed a decision are done.
+    async fn decision_done(&self, endpoint: &EndpointName, message_id: &MessageId) -> Result<(), Error>;
+
+    async fn state_get(&self, endpoint: &EndpointName, key: &str) -> Result<Option<Versioned>, Error>;
+
+    /// Entries whose key starts with `prefix`, in byte order, after `after`, at most `limit`.
+    async fn state_scan(
+        &self,
+        endpoint: &EndpointName,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<(String, Versioned)>, Error>;
+
+    /// Deletes at most `limit` inbox rows of the endpoint recorded before `before`, oldest first. Answers how many.
+    async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Error>;
+
+    /// Deletes at most `limit` rows of tracking that are past their time (P38): bodies, outcomes with history, audit. Answers how many.
+    async fn purge_tracking(&self, keep: &Retention, limit: u32) -> Result<u32, Error>;
+
+    /// Claims rows that are due for one relay; a claim lapses after `lease` (P33). Per (entity, session) only the oldest is given while one is
+    /// failing or claimed.
+    async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error>;
+    async fn outbox_sent(&self, ids: &[i64]) -> Result<(), Error>;
+    /// `again_at` none: the row is poison and waits for an operator.
+    async fn outbox_failed(&self, id: i64, error: &str, again_at: Option<Timestamp>) -> Result<(), Error>;
+    /// An operator lets a poison row go on, or drops it. False when there is no such row.
+    async fn outbox_resolve(&self, id: i64, drop: bool) -> Result<bool, Error>;
+
+    /// Accepts all of the actions in one transaction, each on its own merits: one open action per event, or per session for a whole
+    /// session. Writes one audit entry per call, or one per action when `audit` is none. Answers in the order given.
+    async fn create_actions(
+        &self,
+        actions: Vec<NewAction>,
+        audit: query::AuditEntry,
+    ) -> Result<Vec<Result<ActionId, ActionRefused>>, Error>;
+    async fn action(&self, id: ActionId) -> Result<Option<Action>, Error>;
+
+    async fn events(&self, filter: &query::EventFilter, page: &query::Page) -> Result<query::Listing<query::EventRow>, Error>;
+    /// Every endpoint's row with this event id, or with this message or source id.
+    async fn find_events(&self, id: &str) -> Result<Vec<query::EventRow>, Error>;
+    async fn history(&self, endpoint: &EndpointName, event_id: &EventId) -> Result<Vec<sprag_core::effect::HistoryLine>, Error>;
+    /// The message of an unresolved event, as kept for a resubmission.
+    async fn kept_message(&self, endpoint: &EndpointName, event_id: &EventId) -> Result<Option<Message>, Error>;
+    async fn failure_groups(&self, filter: &query::EventFilter) -> Result<Vec<query::FailureGroup>, Error>;
+    async fn inbox(&self, filter: &query::InboxFilter, page: &query::Page) -> Result<query::Listing<query::InboxRow>, Error>;
+    async fn audit(&self, page: &query::Page) -> Result<query::Listing<query::AuditRow>, Error>;
+    async fn add_audit(&self, entry: query::AuditEntry) -> Result<(), Error>;
+    async fn outbox(&self, page: &query::Page) -> Result<query::Listing<query::OutboxListRow>, Error>;
+}
+
+/// How long tracking is kept (P38).
+#[derive(Debug, Clone)]
+pub struct Retention {
+    pub now: Timestamp,
+    /// A resolved event's body. Default 7 d.
+    pub bodies: Duration,
+    /// Outcomes and history of final events. Default 30 d.
+    pub outcomes: Duration,
+    /// Audit. Default 365 d.
+    pub audit: Duration,
+}
+
+/// A message number together with the entity that gave it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub entity: EntityName,
+    pub sequence: SequenceNumber,
+}

@@ -1,0 +1,1 @@
+//! A transport in memory, for tests.

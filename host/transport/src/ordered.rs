@@ -1,0 +1,1 @@
+//! Effects one after another: how a commit is carried out where no engine holds everything.
