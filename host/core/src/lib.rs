@@ -15,3 +15,4 @@ pub mod run;
 pub mod session_state;
 pub mod effect;
 pub mod action;
+pub mod operations;
