@@ -6,14 +6,16 @@
 //! *Invariant:* this crate knows no transport, no runtime and no loop.
 
 pub mod query;
+pub mod clock;
 pub mod memory;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use sprag_core::machine::{Answer, StoredOutcome};
 use sprag_core::{
     action::{Action, ActionKind},
     effect::{Decision, StoreWrite},
@@ -56,32 +58,12 @@ pub struct Question<'a> {
     pub outcome: bool,
 }
 
-/// What the store knows about a delivery. One round trip.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Answer {
-    /// The delivery's own id is recorded in the inbox.
-    pub own_recorded: bool,
-    /// The source id is recorded in the inbox.
-    pub source_recorded: bool,
-    /// The delivery's own id or its source id is final (P2).
-    pub is_final: bool,
-    /// A decision on this delivery that may not have been carried out to its end (P1).
-    pub decision: Option<Decision>,
-    /// Only when asked for.
-    pub outcome: Option<StoredOutcome>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct StoredOutcome {
-    pub outcome: Outcome,
-    pub attempts: u32,
-}
-
 /// What became of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     Done,
-    /// The delivery was recorded or decided before: the unit of work was dropped, the rest was written.
+    /// The delivery was decided or recorded before, and the unit of work was dropped. Decided before: only the history line and the end of the
+    /// action were written, so that a late success cannot record what the first decision left failed. Recorded before: all the rest was written.
     AlreadyDecided,
 }
 
@@ -136,7 +118,8 @@ pub struct Versioned {
 ///
 /// - Ids compare by bytes; (endpoint, id) of one endpoint never meets another's (spec 4).
 /// - [`Store::write`] is one transaction. Recording an id again is no error; its first time stays.
-/// - A write whose decision or first record is there already drops its unit of work and keeps the first decision (P1, P35).
+/// - A write whose decision or first record is there already drops its unit of work and keeps the first decision (P1, P35): see
+///   [`Written::AlreadyDecided`]. Its `unit.reads` are not looked at.
 /// - `unit.reads` are checked in the transaction; if one does not hold, nothing is written ([`Error::StateConflict`], P4).
 /// - An outcome obeys its guard; a history line is always added.
 /// - A call that has begun runs to its end even if the caller stops waiting.
@@ -146,7 +129,7 @@ pub trait Store: Send + Sync + 'static {
 
     async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error>;
 
-    /// The effects that followed a decision are done.
+    /// The effects that followed a decision are done: it is forgotten, and a later message under the same id is a new one. No error when there is none.
     async fn decision_done(&self, endpoint: &EndpointName, message_id: &MessageId) -> Result<(), Error>;
 
     async fn state_get(&self, endpoint: &EndpointName, key: &str) -> Result<Option<Versioned>, Error>;

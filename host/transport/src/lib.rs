@@ -7,7 +7,7 @@
 
 pub mod ordered;
 pub mod memory;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 
 use std::{sync::Arc, time::Duration};
@@ -217,8 +217,8 @@ pub trait Session: Send + Sync {
 #[derive(Clone, Copy)]
 pub struct Held<'a> {
     pub source: &'a EntityName,
-    /// None on an entity without sessions.
-    pub session: Option<&'a dyn Session>,
+    /// None on an entity without sessions. Shared, because a commit outlives the caller that waits for it.
+    pub session: Option<&'a Arc<dyn Session>>,
     pub delivery: &'a Delivery,
 }
 
