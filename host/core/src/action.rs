@@ -70,6 +70,12 @@ pub struct Action {
 pub enum ActionState {
     /// Accepted; the session's loop has not come to it yet.
     Open,
-    Applied { text: String, at: Timestamp },
-    Conflict { text: String, at: Timestamp },
+    Applied {
+        text: String,
+        at: Timestamp,
+    },
+    Conflict {
+        text: String,
+        at: Timestamp,
+    },
 }

@@ -66,6 +66,8 @@ pub struct StoreWrite {
 pub struct Decision {
     pub message_id: MessageId,
     pub outcome: Outcome,
+    /// The attempt that it decides.
+    pub attempt: u32,
     /// What followed the store's transaction; a redelivery carries it out again, each step being repeatable.
     pub rest: Vec<Effect>,
 }
@@ -82,7 +84,8 @@ pub enum OutcomeGuard {
     Resubmitted,
 }
 
-/// The row of one event at one endpoint, as it is to be.
+/// The row of one event at one endpoint, as it is to be. What is none, empty or zero here and is not about the end itself (ids, session, event type,
+/// handler, digest, `enqueued_at`, `keep`) leaves what is stored; `outcome`, `reason`, `error`, `attempts` and `at` are always written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeWrite {
     pub event_id: EventId,
@@ -170,7 +173,11 @@ pub struct ActionWrite {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ActionResult {
-    Applied { text: String },
+    Applied {
+        text: String,
+    },
     /// Something else had already taken effect; the text names it.
-    Conflict { text: String },
+    Conflict {
+        text: String,
+    },
 }

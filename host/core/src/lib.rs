@@ -5,14 +5,16 @@
 //!
 //! *Invariant:* this crate knows no store, no transport, no runtime and no clock; every time is an argument.
 
-pub mod ids;
-pub mod time;
-pub mod message;
+pub mod action;
+pub mod effect;
 pub mod identity;
+pub mod ids;
+pub mod machine;
+pub mod message;
+pub mod operations;
 pub mod outcome;
 pub mod retry;
 pub mod run;
+pub mod seal;
 pub mod session_state;
-pub mod effect;
-pub mod action;
-pub mod operations;
+pub mod time;

@@ -235,7 +235,11 @@ impl Message {
         let text = self
             .text_property(property::EVENT_TYPE_ID)
             .or(self.subject.as_deref().filter(|text| !text.is_empty()))
-            .or_else(|| ["cloudEvents:type", "cloudEvents_type", "ce-type"].into_iter().find_map(|name| self.text_property(name)))
+            .or_else(|| {
+                ["cloudEvents:type", "cloudEvents_type", "ce-type"]
+                    .into_iter()
+                    .find_map(|name| self.text_property(name))
+            })
             .unwrap_or_default();
         EventType::from(text)
     }
@@ -244,7 +248,12 @@ impl Message {
     pub fn event_id(&self, otherwise: impl FnOnce() -> EventId) -> EventId {
         self.text_property(property::EVENT_ID)
             .map(EventId::from)
-            .or_else(|| self.message_id.as_ref().filter(|id| !id.as_str().trim().is_empty()).map(|id| EventId::from(id.as_str())))
+            .or_else(|| {
+                self.message_id
+                    .as_ref()
+                    .filter(|id| !id.as_str().trim().is_empty())
+                    .map(|id| EventId::from(id.as_str()))
+            })
             .unwrap_or_else(otherwise)
     }
 
@@ -278,6 +287,8 @@ pub struct Delivery {
     /// Past this count the entity dead-letters the message by itself.
     pub max_delivery_count: u32,
     pub enqueued_at: Timestamp,
+    /// The parking number, for a delivery from [`Origin::Parked`].
+    pub parked_as: Option<u32>,
     /// Set by the embedded broker on a message whose sender gave no id: the id it carries does not count (P29).
     pub id_assigned: bool,
     pub message: Arc<Message>,

@@ -21,8 +21,8 @@ use crate::{
     time::Timestamp,
 };
 use view::{
-    Action, AuditLine, DeadLetter, Endpoint, Event, EventDetail, Group, GroupResult, Handler, Health, InboxLine, Listing, OutboxLine,
-    ParkedMessage, PeekedMessage, ScheduledMessage, Sent, SessionLine, SessionSkip,
+    Action, AuditLine, DeadLetter, Endpoint, Event, EventDetail, Group, GroupResult, Handler, Health, InboxLine,
+    Listing, OutboxLine, ParkedMessage, PeekedMessage, ScheduledMessage, Sent, SessionLine, SessionSkip,
 };
 
 /// Why an operation was not done.
@@ -195,7 +195,13 @@ pub trait Operations: Send + Sync + 'static {
     async fn handlers(&self) -> Result<Listing<Handler>>;
     async fn endpoints(&self) -> Result<Listing<Endpoint>>;
     /// Looks at an entity's messages without taking them. Empty is an answer, not an error.
-    async fn peek(&self, entity: &EntityName, part: Part, session: Option<&SessionId>, page: Page) -> Result<Listing<PeekedMessage>>;
+    async fn peek(
+        &self,
+        entity: &EntityName,
+        part: Part,
+        session: Option<&SessionId>,
+        page: Page,
+    ) -> Result<Listing<PeekedMessage>>;
 
     /// Accepts all of the messages or none.
     async fn send(&self, entity: &EntityName, messages: Vec<Message>) -> Result<Vec<Sent>>;
@@ -205,13 +211,24 @@ pub trait Operations: Send + Sync + 'static {
     async fn act_on_group(&self, action: GroupAction, caller: &Caller) -> Result<GroupResult>;
     async fn skip_session(&self, action: SkipSession, caller: &Caller) -> Result<SessionSkip>;
     /// Hands a copy of an event's message to another endpoint; the event itself stays as it is.
-    async fn copy_to(&self, event: &str, endpoint: Option<&EndpointName>, to: &EndpointName, caller: &Caller) -> Result<Sent>;
+    async fn copy_to(
+        &self,
+        event: &str,
+        endpoint: Option<&EndpointName>,
+        to: &EndpointName,
+        caller: &Caller,
+    ) -> Result<Sent>;
     /// How an action stands. Waits up to `wait` for its end.
     async fn action(&self, id: ActionId, wait: Duration) -> Result<Action>;
 
     async fn cancel_scheduled(&self, entity: &EntityName, sequence: SequenceNumber, caller: &Caller) -> Result<()>;
     /// Answers how many were put back. An empty list of sequences means all that are there now.
-    async fn replay_dead_letters(&self, entity: &EntityName, sequences: &[SequenceNumber], caller: &Caller) -> Result<u64>;
+    async fn replay_dead_letters(
+        &self,
+        entity: &EntityName,
+        sequences: &[SequenceNumber],
+        caller: &Caller,
+    ) -> Result<u64>;
     async fn resolve_outbox(&self, id: i64, resolution: OutboxResolution, caller: &Caller) -> Result<()>;
     /// Deletes an endpoint's inbox rows recorded before a time. Answers how many.
     async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, caller: &Caller) -> Result<u64>;

@@ -10,12 +10,27 @@ use crate::{ids::EntityName, message::Message, outcome::Failure, time::Timestamp
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     Done,
-    Discard { reason: String },
-    Handoff { reason: String, external_id: Option<String>, expected_by: Option<Timestamp> },
+    Discard {
+        reason: String,
+    },
+    Handoff {
+        reason: String,
+        external_id: Option<String>,
+        expected_by: Option<Timestamp>,
+    },
     /// Not the event's fault: the delivery comes again. A store's or transport's failure ends here too (P6).
-    Transient { text: String, retry_after: Option<Duration> },
-    Failed { failure: Failure, retry_after: Option<Duration> },
-    DeadLetter { reason: String, text: String },
+    Transient {
+        text: String,
+        retry_after: Option<Duration>,
+    },
+    Failed {
+        failure: Failure,
+        retry_after: Option<Duration>,
+    },
+    DeadLetter {
+        reason: String,
+        text: String,
+    },
 }
 
 impl End {
@@ -68,7 +83,15 @@ pub struct Version(pub i64);
 /// Something a run read from the endpoint's state, as it was.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StateRead {
-    Key { key: String, version: Version },
+    Key {
+        key: String,
+        version: Version,
+    },
     /// A scan: the keys it found, with their versions. It holds when the same scan would find the same.
-    Scan { prefix: String, after: Option<String>, limit: u32, found: Vec<(String, Version)> },
+    Scan {
+        prefix: String,
+        after: Option<String>,
+        limit: u32,
+        found: Vec<(String, Version)>,
+    },
 }
