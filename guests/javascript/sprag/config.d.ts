@@ -1,0 +1,2 @@
+export function get(key: string): string | undefined;
+export function all(): [string, string][];
