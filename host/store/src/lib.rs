@@ -5,11 +5,12 @@
 //!
 //! *Invariant:* this crate knows no transport, no runtime and no loop.
 
-pub mod query;
 pub mod clock;
-pub mod memory;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod faults;
+pub mod memory;
+pub mod query;
 
 use std::time::Duration;
 
@@ -18,10 +19,9 @@ use bytes::Bytes;
 pub use sprag_core::machine::{Answer, StoredOutcome};
 use sprag_core::{
     action::{Action, ActionKind},
-    effect::{Decision, StoreWrite},
+    effect::StoreWrite,
     ids::{ActionId, EndpointName, EntityName, EventId, MessageId, SequenceNumber, SessionId},
     message::Message,
-    outcome::Outcome,
     run::Version,
     time::Timestamp,
 };
@@ -159,7 +159,7 @@ pub trait Store: Send + Sync + 'static {
     async fn outbox_resolve(&self, id: i64, drop: bool) -> Result<bool, Error>;
 
     /// Accepts all of the actions in one transaction, each on its own merits: one open action per event, or per session for a whole
-    /// session. Writes one audit entry per call, or one per action when `audit` is none. Answers in the order given.
+    /// session. Writes `audit` as one entry that names the accepted actions. A key seen before answers with its first action. Answers in the order given.
     async fn create_actions(
         &self,
         actions: Vec<NewAction>,
@@ -167,14 +167,26 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Result<ActionId, ActionRefused>>, Error>;
     async fn action(&self, id: ActionId) -> Result<Option<Action>, Error>;
 
-    async fn events(&self, filter: &query::EventFilter, page: &query::Page) -> Result<query::Listing<query::EventRow>, Error>;
+    async fn events(
+        &self,
+        filter: &query::EventFilter,
+        page: &query::Page,
+    ) -> Result<query::Listing<query::EventRow>, Error>;
     /// Every endpoint's row with this event id, or with this message or source id.
     async fn find_events(&self, id: &str) -> Result<Vec<query::EventRow>, Error>;
-    async fn history(&self, endpoint: &EndpointName, event_id: &EventId) -> Result<Vec<sprag_core::effect::HistoryLine>, Error>;
+    async fn history(
+        &self,
+        endpoint: &EndpointName,
+        event_id: &EventId,
+    ) -> Result<Vec<sprag_core::effect::HistoryLine>, Error>;
     /// The message of an unresolved event, as kept for a resubmission.
     async fn kept_message(&self, endpoint: &EndpointName, event_id: &EventId) -> Result<Option<Message>, Error>;
     async fn failure_groups(&self, filter: &query::EventFilter) -> Result<Vec<query::FailureGroup>, Error>;
-    async fn inbox(&self, filter: &query::InboxFilter, page: &query::Page) -> Result<query::Listing<query::InboxRow>, Error>;
+    async fn inbox(
+        &self,
+        filter: &query::InboxFilter,
+        page: &query::Page,
+    ) -> Result<query::Listing<query::InboxRow>, Error>;
     async fn audit(&self, page: &query::Page) -> Result<query::Listing<query::AuditRow>, Error>;
     async fn add_audit(&self, entry: query::AuditEntry) -> Result<(), Error>;
     async fn outbox(&self, page: &query::Page) -> Result<query::Listing<query::OutboxListRow>, Error>;

@@ -12,7 +12,7 @@ use sprag_core::{
 #[derive(Debug, Clone)]
 pub struct Page {
     pub after: Option<String>,
-    /// 1 to 1,000.
+    /// 1 to 1,000; anything else is refused, as is a cursor that no listing gave.
     pub limit: u32,
 }
 
@@ -36,7 +36,9 @@ pub struct EventFilter {
     pub session: Option<SessionId>,
     pub event_type: Option<EventType>,
     pub outcomes: Vec<Outcome>,
+    /// Changed at this time or later.
     pub since: Option<Timestamp>,
+    /// Changed before this time.
     pub until: Option<Timestamp>,
     /// Start of the event id.
     pub id_prefix: Option<String>,
