@@ -1,0 +1,228 @@
+//! Every key of `sprag.toml`, declared once: its kind, its default and what it is for. The reader, the sample file and the
+//! suggestions for mistyped keys all come from here.
+
+/// What a key takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Text,
+    /// A name of an entity, endpoint or handler: no control characters, at most 260 UTF-16 units.
+    Name,
+    Bool,
+    Count(u64, u64),
+    /// A text such as "30s", with the shortest and the longest allowed.
+    Duration(&'static str, &'static str),
+    /// A text such as "64MiB", with the smallest and the largest allowed.
+    Bytes(&'static str, &'static str),
+    Choice(&'static [&'static str]),
+    /// `127.0.0.1:8080`.
+    Address,
+    /// `env:NAME` or `file:PATH`.
+    Secret,
+    Names,
+    Texts,
+    Table(&'static Section),
+    Tables(&'static Section),
+    /// Any table; the handler knows its keys.
+    Free,
+}
+
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written. Empty: there is none, and `required` says whether that is allowed.
+    pub default: &'static str,
+    pub required: bool,
+    pub doc: &'static str,
+    /// What the sample shows where there is no default.
+    pub example: &'static str,
+}
+
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub doc: &'static str,
+    pub keys: &'static [Key],
+    /// Keys of later builds: named as such instead of as unknown.
+    pub later: &'static [&'static str],
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, default, required: false, doc, example: "" }
+}
+
+const fn required(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, default: "", required: true, doc, example }
+}
+
+const fn optional(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, default: "", required: false, doc, example }
+}
+
+pub(crate) static ROOT: Section = Section {
+    doc: "",
+    keys: &[
+        optional("host", Kind::Table(&HOST), "", ""),
+        optional("queue", Kind::Tables(&QUEUE), "", ""),
+        optional("topic", Kind::Tables(&TOPIC), "", ""),
+        optional("endpoint", Kind::Tables(&ENDPOINT), "", ""),
+        optional("handler", Kind::Free, "", ""),
+    ],
+    later: &["embedded", "servicebus", "store", "tokens", "webhook", "telemetry"],
+};
+
+pub(crate) static HOST: Section = Section {
+    doc: "The process itself.",
+    keys: &[
+        key("data", Kind::Text, "\".sprag\"", "Folder of the embedded engine, beside this file unless absolute. One process at a time."),
+        key("handlers", Kind::Text, "\"handlers\"", "Folder of the components: a file NAME.wasm serves as handler NAME."),
+        key("console", Kind::Address, "\"127.0.0.1:8080\"", "Where the HTTP API listens; a loopback address. Port 0 takes any free one."),
+        key("shutdown_grace", Kind::Duration("0s", "1h"), "\"30s\"", "How long a stop waits for runs that have begun."),
+        key("max_size", Kind::Bytes("16MiB", "16TiB"), "\"10GiB\"", "Sends are refused once the engine's file is this large."),
+        key("watch", Kind::Bool, "false", "Whether `run` follows changes in the handlers folder; `dev` always does."),
+        optional("control_key", Kind::Secret, "\"env:SPRAG_CONTROL_KEY\"", "Key that signs the host's own messages. Default: made at the first start and kept in the data folder."),
+    ],
+    later: &["tls", "roles", "backup"],
+};
+
+pub(crate) static QUEUE: Section = Section {
+    doc: "A queue of the embedded engine.",
+    keys: &[
+        required("name", Kind::Name, "\"orders\"", "Its name, as `sprag send` takes it."),
+        key("requires_session", Kind::Bool, "false", "Every message must name a session; each session is handled in order."),
+        key("lock_duration", Kind::Duration("1s", "5m"), "\"30s\"", "How long a message or session stays locked without renewal."),
+        key("max_delivery_count", Kind::Count(1, 2_000), "10", "Hand-overs of one message before it goes to the dead letters."),
+        optional("ttl", Kind::Duration("1s", "3650d"), "\"14d\"", "How long a message waits before it expires. Default: for ever."),
+        key("dead_letter_on_expiry", Kind::Bool, "true", "Expired messages go to the dead letters instead of away."),
+        optional("duplicate_window", Kind::Duration("20s", "7d"), "\"10m\"", "Drops a message whose id was sent within this time. Default: off."),
+        key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+    ],
+    later: &["forward_to", "forward_dead_letters_to", "auto_delete_on_idle", "partitioned"],
+};
+
+pub(crate) static TOPIC: Section = Section {
+    doc: "A topic of the embedded engine: each subscription gets a copy of what its filter lets through.",
+    keys: &[
+        required("name", Kind::Name, "\"shop\"", "Its name, as `sprag send` takes it."),
+        optional("duplicate_window", Kind::Duration("20s", "7d"), "\"10m\"", "Drops a message whose id was sent within this time. Default: off."),
+        key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+        optional("subscriptions", Kind::Tables(&SUBSCRIPTION), "[{ name = \"billing\", requires_session = true }]", "Who listens."),
+    ],
+    later: &["auto_delete_on_idle", "partitioned"],
+};
+
+pub(crate) static SUBSCRIPTION: Section = Section {
+    doc: "A subscription of a topic; the settings of a queue, and a filter.",
+    keys: &[
+        required("name", Kind::Name, "\"billing\"", "Its name within the topic."),
+        optional("filter", Kind::Text, "\"EventTypeId LIKE 'Order%'\"", "SQL rule over properties, as Azure Service Bus has it. Default: everything."),
+        key("requires_session", Kind::Bool, "false", "Every message must name a session; each session is handled in order."),
+        key("lock_duration", Kind::Duration("1s", "5m"), "\"30s\"", "How long a message or session stays locked without renewal."),
+        key("max_delivery_count", Kind::Count(1, 2_000), "10", "Hand-overs of one message before it goes to the dead letters."),
+        optional("ttl", Kind::Duration("1s", "3650d"), "\"14d\"", "How long a message waits before it expires. Default: for ever."),
+        key("dead_letter_on_expiry", Kind::Bool, "true", "Expired messages go to the dead letters instead of away."),
+    ],
+    later: &["forward_to", "forward_dead_letters_to", "rules"],
+};
+
+pub(crate) static ENDPOINT: Section = Section {
+    doc: "A subscriber: one source, its handlers, its inbox, its retries.",
+    keys: &[
+        required("name", Kind::Name, "\"billing\"", "Its name; part of every inbox key, so it must not change."),
+        required("source", Kind::Table(&SOURCE), "{ topic = \"shop\", subscription = \"billing\" }", "{ queue = NAME } or { topic = NAME, subscription = NAME }."),
+        key("concurrency", Kind::Count(1, 4_096), "64", "Sessions (or messages, without sessions) side by side."),
+        optional("handlers", Kind::Names, "[\"payment\"]", "Its handlers. Default: every handler that names the event type."),
+        optional("inbox", Kind::Table(&INBOX), "{ store = \"embedded\", retention = \"7d\" }", "Remembers what was handled, so that a redelivery does not run again. Default: none."),
+        optional("retry", Kind::Table(&RETRY), "{ strategy = \"exponential\", base = \"10s\", max = \"5m\", attempts = 5 }", "When a failed event is tried again by itself. Default: never."),
+        key("store", Kind::Choice(&["embedded", "memory"]), "\"embedded\"", "Tracking, actions, outbox and handler state. `memory` is for tests."),
+        optional("publish", Kind::Names, "[\"invoices\"]", "Where its handlers may send. Default: any entity."),
+        key("host_ended_limit", Kind::Count(1, 100), "3", "Runs that end with the process before the event fails as `host-ended`."),
+    ],
+    later: &["circuit", "resolver", "topology", "transport", "single_host", "keep_bodies", "nimbus_commands"],
+};
+
+pub(crate) static SOURCE: Section = Section {
+    doc: "Where an endpoint's messages come from.",
+    keys: &[
+        optional("queue", Kind::Name, "\"orders\"", "A queue."),
+        optional("topic", Kind::Name, "\"shop\"", "A topic, together with `subscription`."),
+        optional("subscription", Kind::Name, "\"billing\"", "A subscription of `topic`."),
+    ],
+    later: &["transport"],
+};
+
+pub(crate) static INBOX: Section = Section {
+    doc: "What an endpoint remembers of handled messages.",
+    keys: &[
+        key("store", Kind::Choice(&["embedded", "memory"]), "\"embedded\"", "Where. `memory` forgets at the end of the process."),
+        key("mode", Kind::Choice(&["record"]), "\"record\"", "Check before, record after success."),
+        key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
+        key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),
+    ],
+    later: &["lease"],
+};
+
+pub(crate) static RETRY: Section = Section {
+    doc: "When a failed event is tried again by itself.",
+    keys: &[
+        key("strategy", Kind::Choice(&["fixed", "linear", "exponential"]), "\"exponential\"", "How the delay grows."),
+        key("base", Kind::Duration("1ms", "7d"), "\"10s\"", "The first delay."),
+        key("max", Kind::Duration("1ms", "30d"), "\"5m\"", "No delay is longer, a handler's `retry-after` included."),
+        key("attempts", Kind::Count(1, 1_000), "5", "Runs, the first included."),
+        key("jitter", Kind::Choice(&["none", "bounded", "full"]), "\"full\"", "full: 0 to the delay; bounded: a quarter around it."),
+        optional("on", Kind::Texts, "[\"timeout\", \"trap\"]", "Kinds of failure that are retried. Default: all but handoffs that expired or failed."),
+        optional("rules", Kind::Tables(&RULE), "[{ kind = \"timeout\", attempts = 2 }]", "Other schedules for failures that match; text goes before kind, kind before event type."),
+    ],
+    later: &[],
+};
+
+pub(crate) static RULE: Section = Section {
+    doc: "A schedule for failures that match; what it leaves out it takes from `retry`.",
+    keys: &[
+        optional("kind", Kind::Text, "\"timeout\"", "Kind of failure."),
+        optional("text", Kind::Text, "\"connection refused\"", "Part of the error's text, in any case."),
+        optional("event_type", Kind::Text, "\"OrderPlaced\"", "Event type."),
+        optional("strategy", Kind::Choice(&["fixed", "linear", "exponential"]), "\"fixed\"", "How the delay grows."),
+        optional("base", Kind::Duration("1ms", "7d"), "\"1s\"", "The first delay."),
+        optional("max", Kind::Duration("1ms", "30d"), "\"10s\"", "No delay is longer."),
+        optional("attempts", Kind::Count(1, 1_000), "2", "Runs, the first included; 1 means no retry."),
+        optional("jitter", Kind::Choice(&["none", "bounded", "full"]), "\"none\"", "As in `retry`."),
+    ],
+    later: &[],
+};
+
+pub(crate) static HANDLER: Section = Section {
+    doc: "Settings of the handler whose file has this name. Without a section a handler has the defaults.",
+    keys: &[
+        optional("config", Kind::Free, "{ currency = \"EUR\" }", "What its `config` import answers. A text `env:NAME` or `file:PATH` is read from there."),
+        optional("grant", Kind::Texts, "[\"state\", \"config\"]", "Imports it may use beside context, outgoing, log, clocks and random."),
+        optional("limits", Kind::Table(&LIMITS), "{ time = \"5s\", memory = \"64MiB\" }", "What one run may use."),
+        key("isolation", Kind::Choice(&["message", "session", "pooled"]), "\"message\"", "message: a fresh instance for each; session, pooled: a healthy one is used again."),
+        optional("folders", Kind::Tables(&FOLDER), "[{ host = \"rates\", guest = \"/rates\" }]", "Folders it may open."),
+    ],
+    later: &["http", "sql", "env"],
+};
+
+pub(crate) static LIMITS: Section = Section {
+    doc: "What one run may use.",
+    keys: &[
+        key("time", Kind::Duration("1ms", "1h"), "\"30s\"", "Wall time, host calls included."),
+        key("memory", Kind::Bytes("64KiB", "4GiB"), "\"128MiB\"", "Linear memory."),
+        key("stack", Kind::Bytes("64KiB", "8MiB"), "\"1MiB\"", "Stack."),
+        key("tables", Kind::Count(1, 1_000_000), "60000", "Elements of all tables."),
+        key("outgoing", Kind::Count(0, 100_000), "1000", "Messages published by one run."),
+        key("outgoing_bytes", Kind::Bytes("0B", "1GiB"), "\"16MiB\"", "Their size together."),
+        key("log", Kind::Bytes("0B", "16MiB"), "\"64KiB\"", "Log text of one run; more is cut."),
+        key("body", Kind::Bytes("1KiB", "100MiB"), "\"16MiB\"", "Largest body that it is given."),
+    ],
+    later: &["sql_time"],
+};
+
+pub(crate) static FOLDER: Section = Section {
+    doc: "A folder that a handler may open.",
+    keys: &[
+        required("host", Kind::Text, "\"rates\"", "On this machine, beside this file unless absolute."),
+        required("guest", Kind::Text, "\"/rates\"", "As the handler sees it."),
+        key("write", Kind::Bool, "false", "Whether it may change what is there."),
+    ],
+    later: &[],
+};

@@ -1,0 +1,296 @@
+//! `sprag.toml`: what it may say, and what it means.
+//!
+//! Start reading at [`Config`]. [`keys`] declares every key once; [`read`] reads a tree by it; [`parse`] makes a [`Config`] and checks
+//! that names meet; [`sample`] writes the documented sample. Everything wrong is found in one go, each with its line and column.
+
+mod keys;
+mod parse;
+mod read;
+mod sample;
+mod units;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sprag_core::{
+    ids::{EndpointName, EntityName, HandlerName},
+    retry::RetryPolicy,
+};
+
+pub(crate) use read::{Finding, nearest};
+pub(crate) use sample::sample;
+pub(crate) use units::{bytes as parse_bytes, duration as parse_duration, show_duration};
+
+/// The name of the file.
+pub(crate) const FILE: &str = "sprag.toml";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// None when there is no file.
+    pub file: Option<PathBuf>,
+    pub host: Host,
+    pub queues: Vec<Queue>,
+    pub topics: Vec<Topic>,
+    pub endpoints: Vec<Endpoint>,
+    pub handlers: BTreeMap<HandlerName, Handler>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    pub data: PathBuf,
+    pub handlers: PathBuf,
+    pub console: SocketAddr,
+    pub shutdown_grace: Duration,
+    pub max_size: u64,
+    pub watch: bool,
+    pub control_key: Option<String>,
+}
+
+/// Settings that queues and subscriptions share.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue {
+    /// `queue` or `topic/subscription`.
+    pub name: EntityName,
+    pub requires_session: bool,
+    pub lock_duration: Duration,
+    pub max_delivery_count: u32,
+    pub ttl: Option<Duration>,
+    pub dead_letter_on_expiry: bool,
+    /// Queues only.
+    pub duplicate_window: Option<Duration>,
+    /// Queues only; a subscription has its topic's.
+    pub max_message_size: u64,
+    /// Subscriptions only.
+    pub filter: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Topic {
+    pub name: EntityName,
+    pub duplicate_window: Option<Duration>,
+    pub max_message_size: u64,
+    pub subscriptions: Vec<Queue>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub name: EndpointName,
+    pub source: EntityName,
+    pub concurrency: u32,
+    /// Empty: every handler that names the event type.
+    pub handlers: Vec<HandlerName>,
+    pub inbox: Option<Inbox>,
+    pub retry: Option<RetryPolicy>,
+    pub store: StoreKind,
+    /// None: any entity.
+    pub publish: Option<Vec<EntityName>>,
+    pub host_ended_limit: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Embedded,
+    Memory,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Inbox {
+    pub store: StoreKind,
+    pub retention: Duration,
+    pub cleanup_interval: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Handler {
+    pub config: Vec<(String, String)>,
+    pub grants: Vec<String>,
+    pub limits: Limits,
+    pub isolation: Isolation,
+    pub folders: Vec<Folder>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub time: Duration,
+    pub memory: u64,
+    pub stack: u64,
+    pub tables: u64,
+    pub outgoing: u64,
+    pub outgoing_bytes: u64,
+    pub log: u64,
+    pub body: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    Message,
+    Session,
+    Pooled,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Folder {
+    pub host: PathBuf,
+    pub guest: String,
+    pub write: bool,
+}
+
+/// Why there is no configuration: everything that is wrong with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Wrong {
+    pub file: PathBuf,
+    pub findings: Vec<Finding>,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, finding) in self.findings.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}", self.file.display())?;
+            if let Some((line, column)) = finding.at {
+                write!(f, ":{line}:{column}")?;
+            }
+            write!(f, ": {} [{}]", finding.text, finding.code)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Config {
+    /// Reads a file. Relative paths in it are meant beside it.
+    pub(crate) fn load(file: &Path) -> Result<Self, Wrong> {
+        let wrong = |code, text: String| Wrong { file: file.to_owned(), findings: vec![Finding { at: None, code, text }] };
+        let bytes = std::fs::read(file).map_err(|error| wrong(read::SYNTAX, format!("cannot be read: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|error| wrong(read::SYNTAX, format!("is not UTF-8: {error}")))?;
+        let base = match file.parent() {
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let mut config = parse::parse(&text, &base).map_err(|findings| Wrong { file: file.to_owned(), findings })?;
+        config.file = Some(file.to_owned());
+        Ok(config)
+    }
+
+    /// What `sprag dev` runs without a file: one endpoint named after the folder on a session queue of the same name, with every
+    /// handler and the embedded inbox on (spec 9).
+    pub(crate) fn for_folder(folder: &Path) -> Self {
+        let name = folder_name(folder);
+        let mut config = parse::parse("", folder).expect("no keys are no wrong keys");
+        config.queues.push(Queue { requires_session: true, ..parse::default_queue(&name) });
+        config.endpoints.push(parse::default_endpoint(&name, EntityName::from(name.as_str())));
+        config
+    }
+
+    /// The same for handlers of which several claim one event type (P28): a topic instead of the queue, with a subscription and an
+    /// endpoint for each of those handlers, and one for the rest together.
+    pub(crate) fn for_folder_with_conflicts(folder: &Path, conflicting: &[HandlerName], rest: &[HandlerName]) -> Self {
+        let name = folder_name(folder);
+        let mut config = Self::for_folder(folder);
+        config.queues.clear();
+        config.endpoints.clear();
+        let mut subscriptions = Vec::new();
+        let mut add = |endpoint: String, handlers: Vec<HandlerName>| {
+            let entity = format!("{name}/{endpoint}");
+            subscriptions.push(Queue { requires_session: true, ..parse::default_queue(&entity) });
+            let defaults = parse::default_endpoint(&endpoint, EntityName::from(entity));
+            config.endpoints.push(Endpoint { handlers, ..defaults });
+        };
+        if !rest.is_empty() {
+            add(name.clone(), rest.to_vec());
+        }
+        for handler in conflicting {
+            add(format!("{name}-{handler}"), vec![handler.clone()]);
+        }
+        config.topics.push(Topic { subscriptions, ..parse::default_topic(&name) });
+        config
+    }
+
+    /// The settings of a handler; the defaults when it has no section.
+    pub(crate) fn handler(&self, name: &HandlerName) -> Handler {
+        self.handlers.get(name).cloned().unwrap_or_else(parse::default_handler)
+    }
+
+    /// Every entity that can be sent to.
+    pub(crate) fn entities(&self) -> impl Iterator<Item = &EntityName> {
+        self.queues.iter().map(|queue| &queue.name).chain(self.topics.iter().map(|topic| &topic.name))
+    }
+
+    /// The settings of an endpoint's source.
+    pub(crate) fn source_of(&self, endpoint: &Endpoint) -> Option<&Queue> {
+        self.queues
+            .iter()
+            .chain(self.topics.iter().flat_map(|topic| &topic.subscriptions))
+            .find(|queue| queue.name == endpoint.source)
+    }
+
+    /// Retentions that are shorter than the longest bounded way back, and ways that have no bound (spec 4, A62).
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let mut unbounded = Vec::new();
+        for endpoint in &self.endpoints {
+            let (Some(inbox), Some(source)) = (&endpoint.inbox, self.source_of(endpoint)) else { continue };
+            let retries = endpoint.retry.as_ref().map_or(Duration::ZERO, retry_horizon);
+            let redeliveries = source.lock_duration.saturating_mul(source.max_delivery_count);
+            let longest = retries.max(redeliveries.saturating_add(source.ttl.unwrap_or_default()));
+            if inbox.retention < longest {
+                warnings.push(format!(
+                    "endpoint {:?}: its inbox forgets after {} but a message can come back after {} (retries {}, lock × deliveries{} {}); \
+                     set inbox.retention to at least {}",
+                    endpoint.name.as_str(),
+                    show_duration(inbox.retention),
+                    show_duration(longest),
+                    show_duration(retries),
+                    if source.ttl.is_some() { " + ttl" } else { "" },
+                    show_duration(redeliveries.saturating_add(source.ttl.unwrap_or_default())),
+                    show_duration(longest),
+                ));
+            }
+            if source.ttl.is_none() {
+                unbounded.push(format!("{:?} has no ttl", source.name.as_str()));
+            }
+            if source.requires_session {
+                unbounded.push(format!("parking in endpoint {:?} lasts until its block is resolved", endpoint.name.as_str()));
+            }
+        }
+        if !unbounded.is_empty() {
+            warnings.push(format!(
+                "ways back without a bound, which no retention covers: {}; an event resolved later than its retention counts as new to the inbox",
+                unbounded.join("; ")
+            ));
+        }
+        warnings
+    }
+}
+
+/// The longest time from the first failure to the last retry.
+fn retry_horizon(policy: &RetryPolicy) -> Duration {
+    std::iter::once(&policy.schedule)
+        .chain(policy.rules.iter().filter_map(|rule| rule.schedule.as_ref()))
+        .map(|schedule| schedule.max.unwrap_or(schedule.base).max(schedule.base).saturating_mul(schedule.attempts.saturating_sub(1)))
+        .max()
+        .unwrap_or_default()
+}
+
+/// What the file-less endpoint is called.
+pub(crate) fn folder_name(folder: &Path) -> String {
+    let name = folder.canonicalize().ok().as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    match name {
+        Some(name) if read::check_name(&name).is_ok() => name,
+        _ => "main".to_owned(),
+    }
+}
+
+/// Where the API listens unless told otherwise.
+pub(crate) const CONSOLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! From a tree to a [`Config`], and whether the names in it meet.
+
+use std::{collections::BTreeMap, ops::Range, path::Path};
+
+use sprag_core::{
+    ids::{EndpointName, EntityName, HandlerName},
+    retry::{Jitter, RetryPolicy, Rule, Schedule, Strategy},
+};
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    Config, Endpoint, Finding, Folder, Handler, Host, Inbox, Isolation, Limits, Queue, StoreKind, Topic,
+    keys::{self, Section},
+    nearest,
+    read::{self, Source, Table},
+    units,
+};
+
+/// Everything the key table gives a default is there.
+const DECLARED: &str = "the key table declares a default";
+
+pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
+    let source = Source::new(text, base);
+    let tree = match DeTable::parse(text) {
+        Ok(tree) => tree,
+        Err(error) => {
+            source.found(error.span().or(Some(0..0)), read::SYNTAX, error.message().to_owned());
+            return Err(source.into_findings());
+        }
+    };
+    let root = Table::new(&source, &keys::ROOT, Some((tree.get_ref(), tree.span())), "");
+    let (config, places) = read_root(&root, base);
+    check_names(&source, &config, &places);
+    let findings = source.into_findings();
+    if findings.is_empty() { Ok(config) } else { Err(findings) }
+}
+
+/// Where names stand in the file, for what is found after reading.
+#[derive(Default)]
+struct Places {
+    entities: Vec<(EntityName, Option<Range<usize>>)>,
+    endpoints: Vec<(EndpointName, Option<Range<usize>>)>,
+    sources: Vec<(EntityName, Option<Range<usize>>)>,
+    publish: Vec<(EntityName, Range<usize>)>,
+}
+
+fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
+    let mut places = Places::default();
+    let host = root.table("host").unwrap_or_else(|| unwritten(root.source, &keys::HOST));
+    let host = read_host(&host, base);
+    let mut queues = Vec::new();
+    for table in root.tables("queue") {
+        let Some(name) = table.text("name") else { continue };
+        places.entities.push((name.as_str().into(), table.span_of("name")));
+        if name.contains('/') {
+            table.source.found(table.span_of("name"), read::BAD_VALUE, format!("the queue's name {name:?} has a `/`, which stands between a topic and its subscription"));
+        }
+        queues.push(Queue {
+            duplicate_window: table.duration("duplicate_window"),
+            max_message_size: table.bytes("max_message_size").expect(DECLARED),
+            ..read_queue(&table, name.into())
+        });
+    }
+    let mut topics = Vec::new();
+    for table in root.tables("topic") {
+        let Some(name) = table.text("name") else { continue };
+        places.entities.push((name.as_str().into(), table.span_of("name")));
+        let mut subscriptions = Vec::new();
+        for inner in table.tables("subscriptions") {
+            let Some(subscription) = inner.text("name") else { continue };
+            let entity = EntityName::from(format!("{name}/{subscription}"));
+            places.entities.push((entity.clone(), inner.span_of("name")));
+            subscriptions.push(Queue { filter: inner.text("filter"), ..read_queue(&inner, entity) });
+        }
+        topics.push(Topic {
+            name: name.into(),
+            duplicate_window: table.duration("duplicate_window"),
+            max_message_size: table.bytes("max_message_size").expect(DECLARED),
+            subscriptions,
+        });
+    }
+    let endpoints = root.tables("endpoint").iter().filter_map(|table| read_endpoint(table, &mut places)).collect();
+    let mut handlers = BTreeMap::new();
+    for (name, value) in root.free("handler").into_iter().flatten() {
+        let path = format!("[handler.{}]", name.get_ref());
+        match value.get_ref().as_table() {
+            Some(table) => {
+                let table = Table::new(root.source, &keys::HANDLER, Some((table, value.span())), path);
+                handlers.insert(HandlerName::from(name.get_ref().as_ref()), read_handler(&table, base));
+            }
+            None => root.source.found(Some(value.span()), read::BAD_VALUE, format!("{path}: expected a table")),
+        }
+    }
+    (Config { file: None, host, queues, topics, endpoints, handlers }, places)
+}
+
+fn unwritten<'a, 'i>(source: &'a Source<'i>, section: &'static Section) -> Table<'a, 'i> {
+    Table::new(source, section, None, "")
+}
+
+fn read_host(table: &Table<'_, '_>, base: &Path) -> Host {
+    let console = table.address("console").expect(DECLARED);
+    if !console.ip().is_loopback() {
+        table.source.found(
+            table.span_of("console"),
+            read::BAD_VALUE,
+            format!("`console` in [host]: {console} can be reached from other machines; this build listens on loopback only, such as 127.0.0.1:{}", console.port()),
+        );
+    }
+    Host {
+        data: base.join(table.text("data").expect(DECLARED)),
+        handlers: base.join(table.text("handlers").expect(DECLARED)),
+        console,
+        shutdown_grace: table.duration("shutdown_grace").expect(DECLARED),
+        max_size: table.bytes("max_size").expect(DECLARED),
+        watch: table.boolean("watch").expect(DECLARED),
+        control_key: table.secret("control_key"),
+    }
+}
+
+fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {
+    Queue {
+        name,
+        requires_session: table.boolean("requires_session").expect(DECLARED),
+        lock_duration: table.duration("lock_duration").expect(DECLARED),
+        max_delivery_count: count(table, "max_delivery_count"),
+        ttl: table.duration("ttl"),
+        dead_letter_on_expiry: table.boolean("dead_letter_on_expiry").expect(DECLARED),
+        duplicate_window: None,
+        max_message_size: 0,
+        filter: None,
+    }
+}
+
+fn count(table: &Table<'_, '_>, name: &str) -> u32 {
+    u32::try_from(table.count(name).expect(DECLARED)).expect("the key table's bounds are below 2^32")
+}
+
+fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint> {
+    let name = table.text("name");
+    if let Some(name) = &name {
+        places.endpoints.push((name.as_str().into(), table.span_of("name")));
+    }
+    let source = table.table("source").and_then(|source| read_source(&source));
+    if let Some(source) = &source {
+        places.sources.push((source.clone(), table.span_of("source")));
+    }
+    let publish = table.texts("publish").map(|names| {
+        places.publish.extend(names.iter().map(|(name, span)| (EntityName::from(name.as_str()), span.clone())));
+        names.into_iter().map(|(name, _)| name.into()).collect()
+    });
+    let handlers = table.texts("handlers");
+    if handlers.as_ref().is_some_and(Vec::is_empty) {
+        table.source.found(table.span_of("handlers"), read::BAD_VALUE, "`handlers` is empty; leave it out for every handler that names the event type");
+    }
+    let endpoint = Endpoint {
+        name: name.clone().unwrap_or_default().into(),
+        source: source.clone().unwrap_or_else(|| "".into()),
+        concurrency: count(table, "concurrency"),
+        handlers: handlers.unwrap_or_default().into_iter().map(|(name, _)| name.into()).collect(),
+        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox)),
+        retry: table.table("retry").map(|retry| read_retry(&retry)),
+        store: store_kind(table),
+        publish,
+        host_ended_limit: count(table, "host_ended_limit"),
+    };
+    (name.is_some() && source.is_some()).then_some(endpoint)
+}
+
+fn read_source(table: &Table<'_, '_>) -> Option<EntityName> {
+    match (table.text("queue"), table.text("topic"), table.text("subscription")) {
+        (Some(queue), None, None) => Some(queue.into()),
+        (None, Some(topic), Some(subscription)) => Some(format!("{topic}/{subscription}").into()),
+        _ => {
+            table.source.found(table.span(), read::BAD_VALUE, "a source is { queue = NAME } or { topic = NAME, subscription = NAME }");
+            None
+        }
+    }
+}
+
+fn store_kind(table: &Table<'_, '_>) -> StoreKind {
+    match table.text("store").as_deref() {
+        Some("memory") => StoreKind::Memory,
+        _ => StoreKind::Embedded,
+    }
+}
+
+fn read_inbox(table: &Table<'_, '_>) -> Inbox {
+    // There is one mode in this build; asking for it reports any other.
+    table.text("mode");
+    Inbox {
+        store: store_kind(table),
+        retention: table.duration("retention").expect(DECLARED),
+        cleanup_interval: table.duration("cleanup_interval").expect(DECLARED),
+    }
+}
+
+fn read_retry(table: &Table<'_, '_>) -> RetryPolicy {
+    let schedule = Schedule {
+        strategy: strategy(table).expect(DECLARED),
+        base: table.duration("base").expect(DECLARED),
+        max: table.duration("max"),
+        attempts: count(table, "attempts"),
+        jitter: jitter(table).expect(DECLARED),
+    };
+    if schedule.max.is_some_and(|max| max < schedule.base) {
+        table.source.found(table.span_of("max"), read::BAD_VALUE, "`max` of a retry is shorter than its `base`");
+    }
+    let rules = table.tables("rules").iter().map(|rule| read_rule(rule, &schedule)).collect();
+    let on = table.texts("on").unwrap_or_default().into_iter().map(|(kind, _)| kind).collect();
+    RetryPolicy { schedule, on, rules }
+}
+
+fn read_rule(table: &Table<'_, '_>, otherwise: &Schedule) -> Rule {
+    let rule = Rule {
+        kind: table.text("kind"),
+        text: table.text("text"),
+        event_type: table.text("event_type"),
+        schedule: Some(Schedule {
+            strategy: strategy(table).unwrap_or(otherwise.strategy),
+            base: table.duration("base").unwrap_or(otherwise.base),
+            max: table.duration("max").or(otherwise.max),
+            attempts: table.count("attempts").and_then(|n| u32::try_from(n).ok()).unwrap_or(otherwise.attempts),
+            jitter: jitter(table).unwrap_or(otherwise.jitter),
+        }),
+    };
+    if rule.kind.is_none() && rule.text.is_none() && rule.event_type.is_none() {
+        table.source.found(table.span(), read::BAD_VALUE, "a retry rule needs at least one of `kind`, `text`, `event_type`");
+    }
+    rule
+}
+
+fn strategy(table: &Table<'_, '_>) -> Option<Strategy> {
+    Some(match table.text("strategy")?.as_str() {
+        "fixed" => Strategy::Fixed,
+        "linear" => Strategy::Linear,
+        _ => Strategy::Exponential,
+    })
+}
+
+fn jitter(table: &Table<'_, '_>) -> Option<Jitter> {
+    Some(match table.text("jitter")?.as_str() {
+        "none" => Jitter::None,
+        "bounded" => Jitter::Bounded,
+        _ => Jitter::Full,
+    })
+}
+
+/// Grants that a handler can have in this build.
+const GRANTS: [&str; 2] = ["state", "config"];
+/// Grants of later builds, by what comes before a colon.
+const LATER_GRANTS: [&str; 2] = ["sql", "http"];
+
+fn read_handler(table: &Table<'_, '_>, base: &Path) -> Handler {
+    let mut grants = Vec::new();
+    for (grant, span) in table.texts("grant").unwrap_or_default() {
+        let kind = grant.split(':').next().unwrap_or_default();
+        if GRANTS.contains(&grant.as_str()) {
+            grants.push(grant);
+        } else if LATER_GRANTS.contains(&kind) {
+            table.source.found(Some(span), read::NOT_YET, format!("the grant {grant:?} is not in this build yet"));
+        } else {
+            let advice = nearest(&grant, GRANTS.into_iter()).map_or_else(|| format!("it takes {}", GRANTS.join(", ")), |near| format!("did you mean {near:?}?"));
+            table.source.found(Some(span), read::BAD_VALUE, format!("unknown grant {grant:?}; {advice}"));
+        }
+    }
+    let isolation = match table.text("isolation").as_deref() {
+        Some("session") => Isolation::Session,
+        Some("pooled") => Isolation::Pooled,
+        _ => Isolation::Message,
+    };
+    let folders = table
+        .tables("folders")
+        .iter()
+        .filter_map(|folder| {
+            let guest = folder.text("guest");
+            if guest.as_ref().is_some_and(|guest| !guest.starts_with('/') && guest != ".") {
+                folder.source.found(folder.span_of("guest"), read::BAD_VALUE, "`guest` of a folder starts with `/`");
+            }
+            Some(Folder {
+                host: base.join(folder.text("host")?),
+                guest: guest?,
+                write: folder.boolean("write").expect(DECLARED),
+            })
+        })
+        .collect();
+    let limits = table.table("limits").unwrap_or_else(|| unwritten(table.source, &keys::LIMITS));
+    Handler { config: read_free(table, base), grants, limits: read_limits(&limits), isolation, folders }
+}
+
+fn read_limits(table: &Table<'_, '_>) -> Limits {
+    Limits {
+        time: table.duration("time").expect(DECLARED),
+        memory: table.bytes("memory").expect(DECLARED),
+        stack: table.bytes("stack").expect(DECLARED),
+        tables: table.count("tables").expect(DECLARED),
+        outgoing: table.count("outgoing").expect(DECLARED),
+        outgoing_bytes: table.bytes("outgoing_bytes").expect(DECLARED),
+        log: table.bytes("log").expect(DECLARED),
+        body: table.bytes("body").expect(DECLARED),
+    }
+}
+
+/// A handler's own settings as texts: a text as it is, or what it points to; anything else as it is written.
+fn read_free(table: &Table<'_, '_>, base: &Path) -> Vec<(String, String)> {
+    let mut entries = Vec::new();
+    for (name, value) in table.free("config").into_iter().flatten() {
+        let text = match value.get_ref() {
+            DeValue::String(text) => match units::reference(text, base) {
+                None => text.to_string(),
+                Some(Ok(secret)) => secret,
+                Some(Err(error)) => {
+                    table.source.found(Some(value.span()), read::SECRET, format!("`{}` in the handler's config: {error}", name.get_ref()));
+                    continue;
+                }
+            },
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Boolean(flag) => flag.to_string(),
+            DeValue::Datetime(at) => at.to_string(),
+            DeValue::Array(_) | DeValue::Table(_) => {
+                table.source.found(Some(value.span()), read::BAD_VALUE, format!("`{}` in the handler's config: texts, numbers and true or false only", name.get_ref()));
+                continue;
+            }
+        };
+        entries.push((name.get_ref().to_string(), text));
+    }
+    entries
+}
+
+/// Names that are there twice, and names that stand for nothing.
+fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
+    for (index, (name, span)) in places.entities.iter().enumerate() {
+        if places.entities[..index].iter().any(|(other, _)| other == name) {
+            source.found(span.clone(), read::TWICE, format!("there are two entities named {:?}", name.as_str()));
+        }
+    }
+    for (index, (name, span)) in places.endpoints.iter().enumerate() {
+        if places.endpoints[..index].iter().any(|(other, _)| other == name) {
+            source.found(span.clone(), read::TWICE, format!("there are two endpoints named {:?}", name.as_str()));
+        }
+    }
+    for (index, (name, span)) in places.sources.iter().enumerate() {
+        if places.sources[..index].iter().any(|(other, _)| other == name) {
+            let text = format!("two endpoints read {:?}, so each would get only some of its messages; give each its own queue or subscription", name.as_str());
+            source.found(span.clone(), read::TWICE, text);
+        }
+        let readable = places.entities.iter().map(|(entity, _)| entity).filter(|entity| config.topics.iter().all(|topic| topic.name != **entity));
+        unknown(source, name, span.clone(), readable);
+    }
+    for (name, span) in &places.publish {
+        unknown(source, name, Some(span.clone()), config.entities());
+    }
+}
+
+fn unknown<'n>(source: &Source<'_>, name: &EntityName, span: Option<Range<usize>>, known: impl Iterator<Item = &'n EntityName>) {
+    let known: Vec<&str> = known.map(EntityName::as_str).collect();
+    if known.contains(&name.as_str()) {
+        return;
+    }
+    let (kind, fix) = match name.as_str().split_once('/') {
+        Some((topic, subscription)) => ("subscription", format!("add {{ name = {subscription:?} }} to the subscriptions of topic {topic:?}")),
+        None => ("queue", format!("add [[queue]] name = {:?}", name.as_str())),
+    };
+    let advice = nearest(name.as_str(), known.into_iter()).map_or(fix, |near| format!("did you mean {near:?}?"));
+    source.found(span, read::UNKNOWN_NAME, format!("there is no {kind} {:?}; {advice}", name.as_str()));
+}
+
+/// A queue or subscription with every setting at its default.
+pub(crate) fn default_queue(name: &str) -> Queue {
+    let source = Source::new("", Path::new("."));
+    let table = unwritten(&source, &keys::QUEUE);
+    Queue { max_message_size: table.bytes("max_message_size").expect(DECLARED), ..read_queue(&table, name.into()) }
+}
+
+pub(crate) fn default_topic(name: &str) -> Topic {
+    let source = Source::new("", Path::new("."));
+    let table = unwritten(&source, &keys::TOPIC);
+    Topic {
+        name: name.into(),
+        duplicate_window: None,
+        max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        subscriptions: Vec::new(),
+    }
+}
+
+/// An endpoint of a file-less `dev`.
+pub(crate) fn default_endpoint(name: &str, entity: EntityName) -> Endpoint {
+    let source = Source::new("", Path::new("."));
+    let table = unwritten(&source, &keys::ENDPOINT);
+    Endpoint {
+        name: name.into(),
+        source: entity,
+        concurrency: count(&table, "concurrency"),
+        handlers: Vec::new(),
+        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX))),
+        retry: None,
+        store: StoreKind::Embedded,
+        publish: None,
+        host_ended_limit: count(&table, "host_ended_limit"),
+    }
+}
+
+pub(crate) fn default_handler() -> Handler {
+    let source = Source::new("", Path::new("."));
+    read_handler(&unwritten(&source, &keys::HANDLER), Path::new("."))
+}

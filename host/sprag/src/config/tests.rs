@@ -1,0 +1,188 @@
+use super::*;
+
+fn wrong(text: &str) -> String {
+    let findings = parse::parse(text, Path::new(".")).expect_err("this is wrong");
+    Wrong { file: FILE.into(), findings }.to_string()
+}
+
+fn right(text: &str) -> Config {
+    parse::parse(text, Path::new("/somewhere")).unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }))
+}
+
+const SHOP: &str = r#"
+[[topic]]
+name = "shop"
+subscriptions = [{ name = "billing", requires_session = true, filter = "EventTypeId LIKE 'Order%'" }]
+
+[[queue]]
+name = "invoices"
+
+[[endpoint]]
+name = "billing"
+source = { topic = "shop", subscription = "billing" }
+handlers = ["payment"]
+inbox = { retention = "7d" }
+retry = { strategy = "linear", base = "1s", rules = [{ kind = "timeout", attempts = 2 }] }
+publish = ["invoices"]
+
+[handler.payment]
+config = { currency = "EUR", rate = 3 }
+grant = ["state"]
+limits = { time = "5s", memory = "64MiB" }
+"#;
+
+#[test]
+fn the_example_of_the_contract_means_what_it_says() {
+    let config = right(SHOP);
+    let endpoint = &config.endpoints[0];
+    assert_eq!(endpoint.source.as_str(), "shop/billing");
+    assert_eq!(endpoint.concurrency, 64);
+    let retry = endpoint.retry.as_ref().expect("a retry");
+    assert_eq!(retry.schedule.base, Duration::from_secs(1));
+    assert_eq!(retry.schedule.attempts, 5);
+    let rule = retry.rules[0].schedule.as_ref().expect("a schedule");
+    assert_eq!((rule.attempts, rule.base), (2, Duration::from_secs(1)), "what a rule leaves out comes from the policy");
+    let handler = config.handler(&"payment".into());
+    assert_eq!(handler.limits.memory, 64 << 20);
+    assert_eq!(handler.config, [("currency".to_owned(), "EUR".to_owned()), ("rate".to_owned(), "3".to_owned())]);
+    assert_eq!(config.host.data, Path::new("/somewhere/.sprag"));
+    assert_eq!(config.host.console, CONSOLE);
+}
+
+#[test]
+fn each_mistake_has_one_clear_message_with_its_place() {
+    for (text, expected) in [
+        ("[host]\nconsol = \"x\"\n", "sprag.toml:2:1: unknown key `consol` in [host]; did you mean `console`? [SPR0102]"),
+        ("[hots]\n", "sprag.toml:1:2: unknown key `hots` in the file; did you mean `host`? [SPR0102]"),
+        ("[host]\nshutdown_grace = 30\n", "sprag.toml:2:18: `shutdown_grace` in [host]: expected a text in quotes, not the number 30, such as \"30s\" [SPR0104]"),
+        ("[host]\nshutdown_grace = \"30\"\n", "is not a duration such as"),
+        ("[host]\nshutdown_grace = \"2h\"\n", "\"2h\" is not between 0s and 1h"),
+        ("[host]\nmax_size = \"1KiB\"\n", "\"1KiB\" is not between 16MiB and 16TiB"),
+        ("[host]\nmax_size = \"64M\"\n", "is not a size such as"),
+        ("[host]\nwatch = \"yes\"\n", "expected true or false, not a value of type string"),
+        ("[host]\nconsole = \"8080\"\n", "is not an address such as"),
+        ("[host]\nconsole = \"0.0.0.0:8080\"\n", "can be reached from other machines"),
+        ("[host]\ncontrol_key = \"hunter2\"\n", "secrets are not written here; use \"env:NAME\" or \"file:PATH\" [SPR0108]"),
+        ("[host]\ncontrol_key = \"env:SPRAG_TEST_NOT_SET\"\n", "the environment variable SPRAG_TEST_NOT_SET is not set"),
+        ("[embedded]\nlisten = \"127.0.0.1:5672\"\n", "sprag.toml:1:2: `embedded` in the file is not in this build yet [SPR0103]"),
+        ("[[queue]]\nname = \"q\"\nmax_delivery_count = 0\n", "0 is not between 1 and 2000"),
+        ("[[queue]]\nrequires_session = true\n", "[[queue]] needs `name`, for instance name = \"orders\" [SPR0105]"),
+        ("[[queue]]\nname = \"a\"\n[[queue]]\nname = \"a\"\n", "sprag.toml:4:8: there are two entities named \"a\" [SPR0107]"),
+        ("[[queue]]\nname = \"a\\u0007\"\n", "has control characters"),
+        ("[queue]\nname = \"a\"\n", "write [[queue]], not a value of type table"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"order\" }\n[[queue]]\nname = \"orders\"\n", "there is no queue \"order\"; did you mean \"orders\"? [SPR0106]"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { topic = \"t\", subscription = \"s\" }\n", "there is no subscription \"t/s\"; add { name = \"s\" } to the subscriptions of topic \"t\""),
+        ("[[endpoint]]\nname = \"e\"\nsource = { topic = \"t\" }\n", "a source is { queue = NAME } or"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { strategy = \"exponental\" }\n[[queue]]\nname = \"q\"\n", "did you mean \"exponential\"?"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { base = \"10m\" }\n[[queue]]\nname = \"q\"\n", "`max` of a retry is shorter than its `base`"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { rules = [{ attempts = 1 }] }\n[[queue]]\nname = \"q\"\n", "needs at least one of"),
+        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\npublish = [\"nowhere\"]\n[[queue]]\nname = \"q\"\n", "there is no queue \"nowhere\"; add [[queue]]"),
+        ("[handler.a]\ngrant = [\"stat\"]\n", "unknown grant \"stat\"; did you mean \"state\"?"),
+        ("[handler.a]\ngrant = [\"sql:main\"]\n", "the grant \"sql:main\" is not in this build yet [SPR0103]"),
+        ("[handler.a]\nisolation = \"none\"\n", "\"none\" is not one of message, session, pooled"),
+        ("[host\n", "sprag.toml:1:6:"),
+    ] {
+        let got = wrong(text);
+        assert!(got.contains(expected), "{text}\n  got: {got}\n  not: {expected}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_said_in_one_go_in_the_order_of_the_file() {
+    let got = wrong("[host]\nwatch = 1\nconsol = 2\n[[queue]]\nlock_duration = \"1h\"\n");
+    let lines: Vec<&str> = got.lines().collect();
+    assert_eq!(lines.len(), 4, "{got}");
+    for (line, place) in lines.iter().zip(["sprag.toml:2:", "sprag.toml:3:", "sprag.toml:4:", "sprag.toml:5:"]) {
+        assert!(line.starts_with(place), "{line}");
+    }
+}
+
+#[test]
+fn two_endpoints_on_one_source_are_refused() {
+    let text = "[[queue]]\nname = \"q\"\n[[endpoint]]\nname = \"a\"\nsource = { queue = \"q\" }\n[[endpoint]]\nname = \"b\"\nsource = { queue = \"q\" }\n";
+    assert!(wrong(text).contains("two endpoints read \"q\""));
+}
+
+/// The sample is right as it is, and with every key of it written.
+#[test]
+fn the_sample_can_be_used() {
+    right(&sample());
+    let all: String = sample()
+        .lines()
+        .map(|line| match line.strip_prefix("# ").filter(|rest| rest.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ') && name != "control_key")) {
+            Some(line) if !line.starts_with("control_key") => format!("{line}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let mut all = all.replace("requires_session = false\n", "");
+    // What the sample's examples point to.
+    all.push_str("\n[[queue]]\nname = \"invoices\"\n");
+    right(&all);
+}
+
+/// `docs/sprag.toml` is what the key table says. To write it again: `sprag check --print-sample > docs/sprag.toml`.
+#[test]
+fn the_sample_in_docs_is_fresh() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sprag.toml");
+    let text = std::fs::read_to_string(&file).expect("docs/sprag.toml");
+    assert_eq!(text, sample(), "docs/sprag.toml is stale: sprag check --print-sample > docs/sprag.toml");
+}
+
+#[test]
+fn defaults_of_the_key_table_are_right() {
+    fn walk(section: &'static keys::Section) {
+        let source = read::Source::new("", Path::new("."));
+        let table = read::Table::new(&source, section, None, "");
+        for key in section.keys {
+            match key.kind {
+                keys::Kind::Count(..) => drop(table.count(key.name)),
+                keys::Kind::Duration(..) => drop(table.duration(key.name)),
+                keys::Kind::Bytes(..) => drop(table.bytes(key.name)),
+                keys::Kind::Bool => drop(table.boolean(key.name)),
+                keys::Kind::Address => drop(table.address(key.name)),
+                keys::Kind::Text | keys::Kind::Name | keys::Kind::Choice(_) => drop(table.text(key.name)),
+                keys::Kind::Table(inner) | keys::Kind::Tables(inner) => walk(inner),
+                keys::Kind::Secret | keys::Kind::Names | keys::Kind::Texts | keys::Kind::Free => {}
+            }
+        }
+    }
+    walk(&keys::ROOT);
+    walk(&keys::HANDLER);
+}
+
+/// Case A62: retention against the longest bounded way back, and the unbounded ones by name, once.
+#[test]
+fn a_retention_that_is_too_short_is_warned_about() {
+    let text = "[[queue]]\nname = \"q\"\nrequires_session = true\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\n\
+                inbox = { retention = \"10m\" }\nretry = { base = \"10m\", max = \"30m\", attempts = 3 }\n";
+    let warnings = right(text).warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("forgets after 10m but a message can come back after 1h"), "{}", warnings[0]);
+    assert!(warnings[1].contains("\"q\" has no ttl; parking in endpoint \"e\""), "{}", warnings[1]);
+    let enough = text.replace("retention = \"10m\"", "retention = \"1h\"");
+    assert_eq!(right(&enough).warnings().len(), 1, "only what no retention covers");
+}
+
+#[test]
+fn without_a_file_there_is_one_endpoint_named_after_the_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shop = folder.path().join("shop");
+    std::fs::create_dir(&shop).expect("a folder");
+    let config = Config::for_folder(&shop);
+    assert_eq!(config.queues[0].name.as_str(), "shop");
+    assert!(config.queues[0].requires_session);
+    assert_eq!((config.endpoints[0].name.as_str(), config.endpoints[0].source.as_str()), ("shop", "shop"));
+    assert!(config.endpoints[0].inbox.is_some() && config.endpoints[0].handlers.is_empty());
+}
+
+/// Rule P28: handlers that claim the same type each get an endpoint of their own.
+#[test]
+fn without_a_file_conflicting_handlers_get_an_endpoint_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shop = folder.path().join("shop");
+    std::fs::create_dir(&shop).expect("a folder");
+    let config = Config::for_folder_with_conflicts(&shop, &["a".into(), "b".into()], &["c".into()]);
+    let endpoints: Vec<_> = config.endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.source.as_str(), endpoint.handlers.len())).collect();
+    assert_eq!(endpoints, [("shop", "shop/shop", 1), ("shop-a", "shop/shop-a", 1), ("shop-b", "shop/shop-b", 1)]);
+    assert_eq!(config.entities().map(EntityName::as_str).collect::<Vec<_>>(), ["shop"], "one place to send to");
+}
