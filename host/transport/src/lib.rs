@@ -5,10 +5,10 @@
 //!
 //! *Invariant:* this crate knows no runtime and no loop, and decides nothing: it only carries out.
 
-pub mod ordered;
-pub mod memory;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod memory;
+pub mod ordered;
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,10 @@ pub enum Settlement {
     Abandon,
     /// Back into its place as if it had not been handed over: the delivery does not count.
     Release,
-    DeadLetter { reason: String, description: String },
+    DeadLetter {
+        reason: String,
+        description: String,
+    },
 }
 
 /// What a look at a session's parked messages found.
@@ -130,7 +133,8 @@ pub trait Transport: Send + Sync + 'static {
     async fn accept_next(&self, source: &EntityName, wait: Duration) -> Result<Option<Arc<dyn Session>>, Error>;
 
     /// The named session, whether or not it has messages. [`Error::SessionHeld`] when somebody still holds it after `wait`.
-    async fn accept(&self, source: &EntityName, session: &SessionId, wait: Duration) -> Result<Arc<dyn Session>, Error>;
+    async fn accept(&self, source: &EntityName, session: &SessionId, wait: Duration)
+    -> Result<Arc<dyn Session>, Error>;
 
     /// Up to `max` messages of an entity without sessions, at least one unless `wait` passes.
     async fn receive(&self, source: &EntityName, max: usize, wait: Duration) -> Result<Vec<Delivery>, Error>;
