@@ -124,7 +124,7 @@ macro_rules! transport_conformance {
             locks::a_lock_settles_once
             plain::a_receiver_takes_what_it_asked_for
             plain::two_receivers_never_get_the_same_message
-            plain::a_receiver_wakes_up_when_a_message_comes
+            plain::a_plain_receiver_wakes_up
             plain::a_dropped_receiver_takes_nothing
             plain::what_is_given_back_comes_again
             plain::a_session_call_on_a_plain_entity_is_refused

@@ -35,7 +35,7 @@ pub(super) struct Tables {
 pub(super) struct Endpoint {
     pub(super) inbox: BTreeMap<MessageId, Record>,
     finals: BTreeMap<MessageId, Timestamp>,
-    decisions: BTreeMap<MessageId, Decision>,
+    decisions: BTreeMap<MessageId, (Decision, Timestamp)>,
     state: BTreeMap<String, Versioned>,
     pub(super) events: BTreeMap<EventId, Event>,
     pub(super) history: BTreeMap<EventId, Vec<HistoryLine>>,
@@ -90,7 +90,7 @@ impl Tables {
             own_recorded: recorded(question.message_id),
             source_recorded: recorded(question.source_id),
             is_final: is_final(question.message_id) || is_final(question.source_id),
-            decision: question.message_id.and_then(|id| endpoint.decisions.get(id)).cloned(),
+            decision: question.message_id.and_then(|id| endpoint.decisions.get(id)).map(|(decision, _)| decision.clone()),
             outcome: endpoint
                 .events
                 .get(question.event_id)
@@ -137,7 +137,7 @@ impl Tables {
                 endpoint.finals.entry(id).or_insert(now);
             }
             if let Some(decision) = write.decision {
-                endpoint.decisions.insert(decision.message_id.clone(), decision);
+                endpoint.decisions.insert(decision.message_id.clone(), (decision, now));
             }
             if let Some(outcome) = write.outcome {
                 endpoint.put_outcome(outcome);
@@ -457,29 +457,24 @@ impl Endpoint {
             self.events.remove(&id);
             self.history.remove(&id);
         }
-        // What belongs to no event that is kept: histories of events that never had an outcome, and ids that were final.
-        let strays: Vec<_> = self
-            .history
-            .iter()
-            .filter(|(id, lines)| !self.events.contains_key(*id) && lines.iter().all(|line| line.at < outcomes))
-            .map(|(id, _)| id.clone())
-            .take((room - gone) as usize)
-            .collect();
-        for id in strays {
-            self.history.remove(&id);
-            gone += 1;
-        }
-        let old: Vec<_> = self
-            .finals
-            .iter()
-            .filter(|(_, at)| **at < outcomes)
-            .map(|(id, _)| id.clone())
-            .take((room - gone) as usize)
-            .collect();
-        for id in old {
-            self.finals.remove(&id);
-            gone += 1;
-        }
+        // What belongs to no event that is kept: histories of events that never had an outcome, ids that were final, decisions that nobody
+        // came back for.
+        let events = &self.events;
+        gone += drop_some(&mut self.history, room - gone, |id, lines| {
+            !events.contains_key(id) && lines.iter().all(|line| line.at < outcomes)
+        });
+        gone += drop_some(&mut self.finals, room - gone, |_, at| *at < outcomes);
+        gone += drop_some(&mut self.decisions, room - gone, |_, (_, at)| *at < outcomes);
         gone
     }
+}
+
+/// Drops at most `room` of those that are old, and says how many.
+fn drop_some<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, room: u32, is_old: impl Fn(&K, &V) -> bool) -> u32 {
+    let old: Vec<K> =
+        map.iter().filter(|(key, value)| is_old(key, value)).map(|(key, _)| key.clone()).take(room as usize).collect();
+    for key in &old {
+        map.remove(key);
+    }
+    u32::try_from(old.len()).expect("no more than there is room for")
 }

@@ -51,7 +51,7 @@ pub async fn two_receivers_never_get_the_same_message(bench: &Bench) {
     assert_eq!(seen.len(), ALL);
 }
 
-pub async fn a_receiver_wakes_up_when_a_message_comes(bench: &Bench) {
+pub async fn a_plain_receiver_wakes_up(bench: &Bench) {
     let transport = Arc::clone(&bench.transport);
     let waiting = tokio::spawn(async move { transport.receive(&entity("plain"), 5, EVENTUALLY).await });
     tokio::time::sleep(SOON).await;
