@@ -1,0 +1,22 @@
+"""The handler `{{name}}`."""
+
+from sprag import WitWorld  # noqa: F401 (what the component exports)
+from sprag import dead_letter, failed, log, on
+from sprag import config {{config}}
+from sprag import state {{state}}
+
+
+@on("Greeting")
+def greet(message):
+    greeting = message.json()
+    if not isinstance(greeting.get("name"), str):
+        raise dead_letter("bad-body", "a greeting has a name")
+    name = greeting["name"]
+    if not name:
+        raise failed("no-name", "cannot greet somebody without a name")
+    key = f"greeted/{name}" {{state}}
+    times = state.get_json(key, 0) + 1 {{state}}
+    state.set_json(key, times) {{state}}
+    log.info(f"{name} was greeted {times} times") {{state}}
+    log.info(f"{config.get('greeting', 'Hello')}, {name}!") {{config}}
+    log.info(f"Hello, {name}!") {{no-config}}
