@@ -1,1 +1,44 @@
-//! Stub.
+//! The embedded engine: a durable broker, the inbox, handler state, outbox and tracking in one SQLite file, so that a step of the worker is
+//! one transaction.
+//!
+//! Start reading at [`Engine`]. It is three things at once: a [`sprag_transport::Transport`] (`broker`, `session`), a [`sprag_store::Store`]
+//! (`store`, `tracking`, `listings`) and the [`sprag_transport::Committer`] that carries out a decision of the session machine (`commit`).
+//! Under them: one `writer` thread that commits what waits together, the `index` in memory that knows who is next, and the rows (`messages`,
+//! `schema`).
+//!
+//! *Invariant:* what somebody was told is done is in the file; the index knows only what is in the file; nobody but the writer writes.
+
+mod options;
+mod entity;
+mod filter;
+mod engine;
+mod stats;
+mod lock;
+mod schema;
+mod codec;
+mod codes;
+mod writer;
+mod counters;
+mod shared;
+mod cache;
+mod index;
+mod posts;
+mod messages;
+mod broker;
+mod session;
+mod commit;
+mod decision;
+mod tracking;
+mod state;
+mod store;
+mod actions;
+mod outbox;
+mod purge;
+mod listings;
+
+pub use engine::{Engine, FILE};
+pub use entity::{DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, MAX_MESSAGE_ID, MAX_MESSAGE_SIZE, MAX_SESSION_ID};
+pub use filter::{Correlation, FilterError, FilterSpec};
+pub use options::{Clock, OpenError, Options};
+pub use schema::VERSION as SCHEMA_VERSION;
+pub use stats::Stats;

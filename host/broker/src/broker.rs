@@ -1,0 +1,432 @@
+//! [`Transport`] on the engine.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use sprag_core::{
+    ids::{EntityName, MessageId, SequenceNumber, SessionId},
+    message::{Delivery, LockToken, Message, Origin, Value, property},
+};
+use sprag_transport::{EntityInfo, Error, Part, Peeked, Session, SessionInfo, Settlement, Transport};
+use tokio::sync::Notify;
+
+use crate::{
+    Engine,
+    entity::{Address, EntityIndex, EntityKind, Topology},
+    index::{Accept, Change, Handed, Index, Pin, Sess, Settled},
+    messages::{self, Prepared},
+    session::Handle,
+    shared::{CachedMessage, Shared},
+    writer::Stop,
+};
+
+/// Waits for a wake after a look that found nothing, and looks again. None after `wait`.
+pub(crate) async fn look_until<T>(
+    wake: &Notify,
+    wait: Duration,
+    mut look: impl FnMut() -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    let deadline = tokio::time::Instant::now() + wait;
+    loop {
+        // Listening begins before the look, so what comes between the two is not missed.
+        let woken = wake.notified();
+        tokio::pin!(woken);
+        woken.as_mut().enable();
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        if tokio::time::timeout_at(deadline, woken).await.is_err() {
+            return look();
+        }
+    }
+}
+
+impl Shared {
+    /// The message of a hand-over, from the cache or from the file.
+    pub(crate) fn load(&self, seq: i64) -> Result<CachedMessage, Error> {
+        if let Some(cached) = self.cache.lock().get(seq) {
+            return Ok(cached);
+        }
+        let row = self.read(|connection| messages::read_row(connection, seq))?;
+        let row = row.ok_or_else(|| Error::Unavailable(format!("message {seq} is not in the file")))?;
+        let mut message = row.message;
+        if row.state == messages::DEAD {
+            message.set_property(property::DEAD_LETTER_REASON, Value::string(row.reason.unwrap_or_default()));
+            message.set_property(property::DEAD_LETTER_DESCRIPTION, Value::string(row.description.unwrap_or_default()));
+        }
+        Ok(CachedMessage {
+            message: Arc::new(message),
+            enqueued_at: row.enqueued_at,
+            id_assigned: row.id_assigned,
+            parked_as: row.parked_as,
+            size: row.size,
+        })
+    }
+
+    pub(crate) fn delivery(&self, handed: Handed, origin: Origin, max_delivery_count: u32) -> Result<Delivery, Error> {
+        let loaded = self.load(handed.slot.seq)?;
+        Ok(Delivery {
+            sequence: SequenceNumber(handed.slot.seq),
+            origin,
+            lock: LockToken(handed.lock),
+            delivery_count: handed.slot.deliveries,
+            max_delivery_count,
+            enqueued_at: loaded.enqueued_at,
+            parked_as: loaded.parked_as,
+            id_assigned: loaded.id_assigned,
+            message: loaded.message,
+        })
+    }
+
+    /// Settlements that end a message go to the writer; the others change the index only.
+    pub(crate) async fn settle_plain(&self, at: Address, lock: LockToken, settlement: Settlement) -> Result<(), Error> {
+        let now = Instant::now();
+        let counts = matches!(settlement, Settlement::Abandon);
+        if matches!(settlement, Settlement::Abandon | Settlement::Release) {
+            let (result, buries) = self.with_index_posting(|index| index.unhand_plain(at, lock.0, counts, now));
+            if result.is_ok() && buries {
+                self.flush().await?;
+            }
+            return result;
+        }
+        let slot = self.with_index(|index| index.pin_plain(at, lock.0, now))?;
+        self.cache.lock().remove(slot.seq);
+        let pin = Pin::Plain { at, lock: lock.0 };
+        let written = self.write_pinned(pin, 256, move |tx| {
+            let how = match &settlement {
+                // A dead letter that is dead-lettered again stays what it is, with the new reason.
+                Settlement::DeadLetter { reason, description } => {
+                    messages::to_dead_letters(tx, slot.seq, reason, description)?;
+                    Settled::Dead
+                }
+                _ => {
+                    messages::delete(tx, slot.seq)?;
+                    Settled::Gone
+                }
+            };
+            tx.changes.push(Change::SettledPlain { at, lock: lock.0, how });
+            Ok(())
+        });
+        Ok(written.await?)
+    }
+}
+
+fn session_entity(topology: &Topology, name: &EntityName) -> Result<EntityIndex, Error> {
+    match topology.address(name)? {
+        Address { entity, dead: false } if topology.entities[entity].spec.kind == EntityKind::Topic => {
+            Err(Error::Refused(format!("{name} is a topic: receive from one of its subscriptions")))
+        }
+        Address { entity, dead: false } if topology.entities[entity].spec.requires_session => Ok(entity),
+        _ => Err(Error::Refused(format!("{name} has no sessions"))),
+    }
+}
+
+fn plain_entity(topology: &Topology, name: &EntityName) -> Result<Address, Error> {
+    let at = topology.address(name)?;
+    let spec = &topology.entities[at.entity].spec;
+    if spec.kind == EntityKind::Topic {
+        return Err(Error::Refused(format!("{name} is a topic: receive from one of its subscriptions")));
+    }
+    if spec.requires_session && !at.dead {
+        return Err(Error::Refused(format!("{name} requires sessions: accept one to receive from it")));
+    }
+    Ok(at)
+}
+
+#[async_trait]
+impl Transport for Engine {
+    async fn accept_next(&self, source: &EntityName, wait: Duration) -> Result<Option<Arc<dyn Session>>, Error> {
+        let entity = session_entity(&self.shared.topology(), source)?;
+        let wake = self.shared.with_index(|index| Arc::clone(&index.entities[entity].wake));
+        let found = look_until(&wake, wait, || {
+            self.shared.refuse_when_closed()?;
+            Ok(self.shared.with_index(|index| index.accept_next(entity, Instant::now())))
+        });
+        let found = found.await?;
+        Ok(found.map(|(session, token, wake)| Arc::new(Handle::new(&self.shared, entity, session, token, wake)) as Arc<dyn Session>))
+    }
+
+    async fn accept(&self, source: &EntityName, session: &SessionId, wait: Duration) -> Result<Arc<dyn Session>, Error> {
+        let entity = session_entity(&self.shared.topology(), source)?;
+        crate::entity::check_session(session).map_err(Error::Refused)?;
+        self.shared.refuse_when_closed()?;
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let accept = || self.shared.with_index(|index| index.accept(entity, session, Instant::now()));
+            let waiters = match accept() {
+                Accept::Got { token, wake } => {
+                    return Ok(Arc::new(Handle::new(&self.shared, entity, session.clone(), token, wake)));
+                }
+                Accept::Held(waiters) => waiters,
+            };
+            let woken = waiters.notified();
+            tokio::pin!(woken);
+            woken.as_mut().enable();
+            if let Accept::Got { token, wake } = accept() {
+                return Ok(Arc::new(Handle::new(&self.shared, entity, session.clone(), token, wake)));
+            }
+            if tokio::time::timeout_at(deadline, woken).await.is_err() {
+                return Err(Error::SessionHeld(session.clone()));
+            }
+        }
+    }
+
+    async fn receive(&self, source: &EntityName, max: usize, wait: Duration) -> Result<Vec<Delivery>, Error> {
+        let topology = self.shared.topology();
+        let at = plain_entity(&topology, source)?;
+        let wake = self.shared.with_index(|index| Arc::clone(&index.plain(at).wake));
+        let found = look_until(&wake, wait, || {
+            self.shared.refuse_when_closed()?;
+            let wall = self.shared.now().0;
+            let handed = self.shared.with_index(|index| index.take_plain(at, max.max(1), Instant::now(), wall));
+            Ok((!handed.is_empty()).then_some(handed))
+        });
+        let limit = if at.dead { u32::MAX } else { topology.entities[at.entity].spec.max_delivery_count };
+        let mut deliveries = Vec::new();
+        let mut failed = None;
+        for handed in found.await?.unwrap_or_default() {
+            match self.shared.delivery(handed, Origin::Main, limit) {
+                Ok(delivery) => deliveries.push(delivery),
+                Err(error) => {
+                    // It may be readable later; nothing else is held up by it.
+                    let back = self.shared.with_index(|index| index.unhand_plain(at, handed.lock, true, Instant::now()));
+                    tracing::error!(entity = %source, sequence = handed.slot.seq, %error, given_back = back.is_ok(), "a message cannot be read");
+                    failed = Some(error);
+                }
+            }
+        }
+        match failed {
+            Some(error) if deliveries.is_empty() => Err(error),
+            _ => Ok(deliveries),
+        }
+    }
+
+    async fn renew(&self, source: &EntityName, lock: LockToken) -> Result<Duration, Error> {
+        let at = plain_entity(&self.shared.topology(), source)?;
+        self.shared.with_index(|index| index.renew_plain(at, lock.0, Instant::now()))
+    }
+
+    async fn settle(&self, source: &EntityName, lock: LockToken, settlement: Settlement) -> Result<(), Error> {
+        let at = plain_entity(&self.shared.topology(), source)?;
+        self.shared.settle_plain(at, lock, settlement).await
+    }
+
+    async fn send(&self, entity: &EntityName, messages: Vec<Message>) -> Result<Vec<SequenceNumber>, Error> {
+        let topology = self.shared.topology();
+        let at = topology.position(entity).ok_or_else(|| Error::NoSuchEntity(entity.clone()))?;
+        let spec = &topology.entities[at].spec;
+        if let EntityKind::Subscription(_) = spec.kind {
+            return Err(Error::Refused(format!("{entity} is a subscription: send to its topic")));
+        }
+        let prepared = messages
+            .into_iter()
+            .map(|message| {
+                let prepared = Prepared::new(message)?;
+                spec.accepts(&prepared.message, prepared.size.into())?;
+                Ok(prepared)
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let bytes = prepared.iter().map(Prepared::bytes).sum();
+        let sent = self.shared.write(bytes, move |tx| {
+            messages::check_room(tx, at, prepared.iter().map(|message| u64::from(message.size)).sum())?;
+            prepared.iter().map(|message| messages::send(tx, at, message)).collect::<Result<Vec<_>, Stop>>()
+        });
+        Ok(sent.await?)
+    }
+
+    async fn enqueue(&self, source: &EntityName, message: Message) -> Result<(), Error> {
+        let topology = self.shared.topology();
+        let at = topology.position(source).ok_or_else(|| Error::NoSuchEntity(source.clone()))?;
+        let prepared = Prepared::new(message)?;
+        // The host's own messages carry what their originals did, so size is not looked at.
+        topology.entities[at].spec.accepts(&prepared.message, 0)?;
+        let put = self.shared.write(prepared.bytes(), move |tx| messages::enqueue(tx, at, &prepared));
+        put.await?;
+        Ok(())
+    }
+
+    async fn cancel_scheduled(&self, entity: &EntityName, sequence: SequenceNumber) -> Result<(), Error> {
+        let at = self.shared.topology().position(entity).ok_or_else(|| Error::NoSuchEntity(entity.clone()))?;
+        let missing = Error::NoSuchScheduled(sequence, entity.clone());
+        match self.shared.write(64, move |tx| messages::cancel(tx, at, sequence.0)).await? {
+            true => Ok(()),
+            false => Err(missing),
+        }
+    }
+
+    async fn cancel_scheduled_id(&self, source: &EntityName, id: &MessageId) -> Result<bool, Error> {
+        let at = self.shared.topology().position(source).ok_or_else(|| Error::NoSuchEntity(source.clone()))?;
+        let id = id.clone();
+        Ok(self.shared.write(64, move |tx| messages::cancel_by_id(tx, at, &id)).await?)
+    }
+
+    async fn peek(
+        &self,
+        entity: &EntityName,
+        part: Part,
+        session: Option<&SessionId>,
+        from: SequenceNumber,
+        max: usize,
+    ) -> Result<Vec<Peeked>, Error> {
+        let at = self.shared.topology().address(entity)?;
+        let part = if at.dead && part == Part::Active { Part::DeadLetters } else { part };
+        let places = self.shared.with_index(|index| places(index, at.entity, part, session, from.0, max));
+        let session = session.cloned();
+        let peeked = self.shared.read_long(move |connection| {
+            let mut peeked = Vec::new();
+            for seq in places {
+                if peeked.len() == max {
+                    break;
+                }
+                // It may have gone since.
+                let Some(row) = messages::read_row(connection, seq)? else { continue };
+                if session.is_some() && row.message.session_id != session {
+                    continue;
+                }
+                peeked.push(Peeked {
+                    sequence: SequenceNumber(seq),
+                    part,
+                    enqueued_at: row.enqueued_at,
+                    delivery_count: row.deliveries,
+                    parked_as: row.parked_as,
+                    moved_at: row.moved_at,
+                    dead_letter_reason: row.reason,
+                    dead_letter_description: row.description,
+                    message: row.message,
+                });
+            }
+            Ok(peeked)
+        });
+        Ok(peeked.await?)
+    }
+
+    async fn replay_dead_letters(&self, entity: &EntityName, sequences: &[SequenceNumber]) -> Result<u64, Error> {
+        let at = self.shared.topology().address(entity)?.entity;
+        // What somebody is just receiving stays with them.
+        let taken = self.shared.with_index(|index| {
+            let take = |sequence: &SequenceNumber| index.take_dead(at, sequence.0);
+            sequences.iter().filter_map(take).collect::<Vec<_>>()
+        });
+        let undo = vec![Change::NotReplayed { entity: at, slots: taken.clone() }];
+        let replayed = self.shared.write_detached(256 * taken.len(), undo, move |tx| {
+            let mut count = 0;
+            for slot in &taken {
+                count += u64::from(messages::replay(tx, at, slot.seq)?);
+            }
+            Ok(count)
+        });
+        let replayed = replayed.await;
+        let mut cache = self.shared.cache.lock();
+        sequences.iter().for_each(|sequence| cache.remove(sequence.0));
+        Ok(replayed?)
+    }
+
+    async fn describe(&self, entity: &EntityName) -> Result<EntityInfo, Error> {
+        let topology = self.shared.topology();
+        let at = topology.address(entity)?.entity;
+        Ok(self.shared.with_index(|index| describe(&topology, index, at)))
+    }
+
+    async fn entities(&self) -> Result<Vec<EntityInfo>, Error> {
+        let topology = self.shared.topology();
+        Ok(self.shared.with_index(|index| (0..topology.entities.len()).map(|at| describe(&topology, index, at)).collect()))
+    }
+
+    async fn sessions(&self, entity: &EntityName, after: Option<&SessionId>, max: usize) -> Result<Vec<SessionInfo>, Error> {
+        let at = session_entity(&self.shared.topology(), entity)?;
+        let mut found = self.shared.with_index(|index| {
+            let sessions = &index.entities[at].sessions;
+            let mut ids: Vec<&SessionId> = sessions.keys().filter(|id| after.is_none_or(|after| *id > after)).collect();
+            ids.sort_unstable();
+            ids.truncate(max);
+            ids.into_iter().map(|id| session_info(id, &sessions[id])).collect::<Vec<_>>()
+        });
+        let oldest: Vec<_> = found.iter().map(|(_, oldest)| *oldest).collect();
+        let times = self.shared.read_long(move |connection| {
+            let mut statement = connection.prepare_cached("SELECT moved_at FROM message WHERE seq = ?1 AND state = 2")?;
+            let mut times = Vec::with_capacity(oldest.len());
+            for seq in oldest {
+                let time: Option<i64> = match seq {
+                    Some(seq) => statement.query_map([seq], |row| row.get::<_, Option<i64>>(0))?.next().transpose()?.flatten(),
+                    None => None,
+                };
+                times.push(time.map(sprag_core::time::Timestamp));
+            }
+            Ok(times)
+        });
+        for ((info, _), time) in found.iter_mut().zip(times.await?) {
+            info.oldest_parked_at = time;
+        }
+        Ok(found.into_iter().map(|(info, _)| info).collect())
+    }
+}
+
+fn describe(topology: &Topology, index: &Index, at: EntityIndex) -> EntityInfo {
+    let (spec, counts) = (&topology.entities[at].spec, index.entities[at].counts);
+    EntityInfo {
+        name: spec.name.clone(),
+        requires_session: spec.requires_session,
+        lock_duration: spec.lock_duration,
+        max_delivery_count: spec.max_delivery_count,
+        active: counts.active,
+        scheduled: counts.scheduled,
+        parked: counts.parked,
+        dead_letters: counts.dead,
+    }
+}
+
+/// What the index knows of a session, and the number of its oldest parked message.
+fn session_info(id: &SessionId, session: &Sess) -> (SessionInfo, Option<i64>) {
+    let in_hand = session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
+    let oldest = in_hand.map(|current| current.slot.seq).or_else(|| session.parked.front().map(|(_, slot)| slot.seq));
+    let info = SessionInfo {
+        session: id.clone(),
+        state: session.state.clone(),
+        active: session.active_count(),
+        parked: session.parked_count(),
+        oldest_parked_at: None,
+        locked: session.is_held(),
+    };
+    (info, oldest)
+}
+
+/// The numbers of the messages in a part of an entity, from a number on, in the order of a peek: parked ones of one session in parking
+/// order, all others by number. Without a session no more than `max`; dead letters and schedules of a session are picked by the reader.
+fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId>, from: i64, max: usize) -> Vec<i64> {
+    let state = &index.entities[at];
+    let sessions = || {
+        let one = session.and_then(|id| state.sessions.get(id)).into_iter();
+        let all = session.is_none().then(|| state.sessions.values()).into_iter().flatten();
+        one.chain(all)
+    };
+    let mut found: Vec<(u32, i64)> = match part {
+        Part::Active => {
+            let in_hand = |session: &Sess| session.holder.as_ref().and_then(|holder| holder.main).filter(|it| !it.is_aside()).map(|it| it.slot.seq);
+            let held = sessions().flat_map(|session| in_hand(session).into_iter().chain(session.active.iter().map(|slot| slot.seq)));
+            let plain = state.plain.available.keys().copied().chain(state.plain.locked.values().map(|locked| locked.slot.seq));
+            held.chain(plain).map(|seq| (0, seq)).collect()
+        }
+        Part::Parked => {
+            let in_hand = |session: &Sess| session.holder.as_ref().and_then(|holder| holder.parked).filter(|it| !it.is_aside()).map(|it| (it.number, it.slot.seq));
+            let parked = sessions().flat_map(|session| in_hand(session).into_iter().chain(session.parked.iter().map(|(number, slot)| (*number, slot.seq))));
+            parked.map(|(number, seq)| (if session.is_some() { number } else { 0 }, seq)).collect()
+        }
+        Part::Scheduled => {
+            let of_entity = |it: &crate::index::Scheduled| it.entity == at && (session.is_none() || it.session.as_ref() == session);
+            index.scheduled.iter().filter(|(_, it)| of_entity(it)).map(|((_, seq), _)| (0, *seq)).collect()
+        }
+        Part::DeadLetters => {
+            let dead = &state.dead;
+            dead.available.keys().copied().chain(dead.locked.values().map(|locked| locked.slot.seq)).map(|seq| (0, seq)).collect()
+        }
+    };
+    found.retain(|(_, seq)| *seq >= from);
+    found.sort_unstable();
+    if session.is_none() {
+        found.truncate(max);
+    }
+    found.into_iter().map(|(_, seq)| seq).collect()
+}

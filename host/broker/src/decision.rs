@@ -1,0 +1,95 @@
+//! What is left to do after a decision, as bytes (P1). The embedded engine's own commits have nothing left to do and keep no decision;
+//! one is kept here for a remote transport whose store this is.
+
+use std::time::Duration;
+
+use sprag_core::{
+    effect::Effect,
+    ids::{MessageId, SessionId},
+    session_state::SessionState,
+};
+
+use crate::codec::{self, Error, Reader, Writer};
+
+const VERSION: u8 = 1;
+
+pub(crate) fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
+    let mut out = Writer(vec![VERSION]);
+    out.number(attempt.into());
+    out.number(rest.len() as u64);
+    for effect in rest {
+        match effect {
+            Effect::Store(_) => return Err(Error::Corrupt("a decision is written once, and with it all that a store writes")),
+            Effect::Enqueue(message) => {
+                out.0.push(1);
+                let (header, body) = codec::encode(message)?;
+                match &message.session_id {
+                    Some(session) => {
+                        out.0.push(1);
+                        out.text(session.as_str());
+                    }
+                    None => out.0.push(0),
+                }
+                out.bytes(&header);
+                out.bytes(&body);
+            }
+            Effect::CancelScheduled(id) => {
+                out.0.push(2);
+                out.text(id.as_str());
+            }
+            Effect::SetState(state) => {
+                out.0.push(3);
+                out.bytes(&state.to_bytes().unwrap_or_default());
+            }
+            Effect::Park { sequence } => {
+                out.0.push(4);
+                out.number((*sequence).into());
+            }
+            Effect::Complete => out.0.push(5),
+            Effect::DeadLetter { reason, description } => {
+                out.0.push(6);
+                out.text(reason);
+                out.text(description);
+            }
+        }
+    }
+    Ok(out.0)
+}
+
+/// The attempt and the effects.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
+    let mut input = Reader(bytes);
+    if input.byte()? != VERSION {
+        return Err(Error::Corrupt("the version of a decision is not known"));
+    }
+    let number = |input: &mut Reader<'_>| u32::try_from(input.number()?).map_err(|_| Error::Corrupt("a number is too large"));
+    let attempt = number(&mut input)?;
+    let mut rest = Vec::new();
+    for _ in 0..input.number()? {
+        rest.push(match input.byte()? {
+            1 => {
+                let session = if input.byte()? == 1 { Some(SessionId::from(input.text()?)) } else { None };
+                let (header, body) = (input.bytes()?, input.bytes()?);
+                Effect::Enqueue(Box::new(codec::decode(header, body, session.as_ref().map(SessionId::as_str))?))
+            }
+            2 => Effect::CancelScheduled(MessageId::from(input.text()?)),
+            3 => Effect::SetState(
+                SessionState::from_bytes(Some(input.bytes()?)).map_err(|_| Error::Corrupt("the session state of a decision"))?,
+            ),
+            4 => Effect::Park { sequence: number(&mut input)? },
+            5 => Effect::Complete,
+            6 => Effect::DeadLetter { reason: input.text()?.to_owned(), description: input.text()?.to_owned() },
+            _ => return Err(Error::Corrupt("kind of effect")),
+        });
+    }
+    Ok((attempt, rest))
+}
+
+/// Durations as nanoseconds, for a column.
+pub(crate) fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn from_nanos(nanos: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}

@@ -1,0 +1,283 @@
+//! The engine as a whole: opened, declared, closed.
+
+use std::{collections::HashMap, path::Path, sync::Arc, thread::JoinHandle, time::Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags};
+use sprag_core::ids::SessionId;
+
+use crate::{
+    counters::Local,
+    entity::{DeclareError, EntityIndex, EntitySpec, Topology},
+    index::{Change, Index, NEVER, Place, Slot},
+    lock::{self, FolderLock},
+    messages,
+    options::{OpenError, Options},
+    schema,
+    shared::{ReadFailure, Shared},
+    stats::Stats,
+    writer::{Stop, Tx, Writer},
+};
+
+/// The name of the file in the data folder.
+pub const FILE: &str = "engine.db";
+
+/// The embedded engine: broker, inbox, outbox, handler state and tracking in one file. Cheap to clone; the last clone closes it.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    _running: Arc<Running>,
+}
+
+/// The threads, and the lock that goes when they have ended.
+struct Running {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl Running {
+    fn end(&self) {
+        self.shared.end_timer();
+        self.shared.queue.end();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the engine has panicked");
+            }
+        }
+        self.shared.drop_readers();
+        self.lock.lock().take();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Engine {
+    /// Opens the engine of a folder, or makes it. Blocks for as long as reading the waiting messages takes.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let dir = &options.dir;
+        std::fs::create_dir_all(dir).map_err(|source| OpenError::Folder { dir: dir.clone(), source })?;
+        let lock = FolderLock::take(dir, (options.clock)()).map_err(|error| match error {
+            lock::Error::Held { holder } => OpenError::Held { dir: dir.clone(), holder },
+            lock::Error::Io { source, .. } => OpenError::Folder { dir: dir.clone(), source },
+        })?;
+        let file = dir.join(FILE);
+        let problem = |error: rusqlite::Error| OpenError::File { file: file.clone(), problem: error.to_string() };
+        let mut connection = open_writer(&file, &options).map_err(problem)?;
+        schema::migrate(&mut connection).map_err(|error| match error {
+            schema::Error::Newer { found } => OpenError::Newer { file: file.clone(), found, known: schema::VERSION },
+            schema::Error::Sql(error) => problem(error),
+        })?;
+        let local = Local::load(&connection).map_err(problem)?;
+        let (topology, index) = load(&connection, &options).map_err(|failure| OpenError::File { file: file.clone(), problem: failure })?;
+        let page_size = connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0)).map_err(problem)?;
+        let page_size = u64::try_from(page_size).unwrap_or(4_096);
+        let (max_size, ends) = (options.max_size, options.dir.clone());
+        let shared = Arc::new(Shared::new(options, file.clone(), index, topology, page_size));
+        if max_size.is_some() {
+            let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(problem);
+            let used = number("PRAGMA page_count")? - number("PRAGMA freelist_count")?;
+            shared.set_used_pages(u64::try_from(used).unwrap_or(0));
+        }
+        let writer = Writer::new(connection, Arc::clone(&shared), local).map_err(problem)?;
+        let thread = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(work)
+                .map_err(|source| OpenError::Folder { dir: ends.clone(), source })
+        };
+        let timed = Arc::clone(&shared);
+        let threads = vec![
+            thread("sprag-writer", Box::new(move || writer.run()))?,
+            thread("sprag-timer", Box::new(move || timed.run_timer()))?,
+        ];
+        // What came due or expired while nobody was here.
+        shared.with_index(|index| index.tick(Instant::now(), shared.now().0));
+        let running = Running { shared: Arc::clone(&shared), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
+        Ok(Self { shared, _running: Arc::new(running) })
+    }
+
+    /// Adds entities, or changes the settings of those that are there. Nothing is removed. All or none.
+    pub async fn declare(&self, specs: Vec<EntitySpec>) -> Result<(), DeclareError> {
+        let mut compiled = Vec::new();
+        for spec in specs {
+            let filter = spec.validate()?;
+            compiled.push((spec, filter));
+        }
+        // One at a time: each builds on what the one before has left.
+        let _alone = self.shared.declaring.lock().await;
+        let declared = self.shared.write(0, move |tx| match declared(tx, &compiled) {
+            Ok(topology) => {
+                tx.changes.push(Change::Declared { topology: Arc::new(topology) });
+                Ok(Ok(()))
+            }
+            Err(Declared::Invalid(error)) => Ok(Err(error)),
+            Err(Declared::Stop(stop)) => Err(stop),
+        });
+        declared.await.map_err(sprag_store::Error::from)?
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Ends: what is queued is written, the log is moved into the file, the folder is free. What other clones try afterwards is refused.
+    pub async fn close(&self) {
+        let running = Arc::clone(&self._running);
+        if let Err(error) = tokio::task::spawn_blocking(move || running.end()).await {
+            tracing::error!(%error, "closing the engine failed");
+        }
+    }
+
+    /// A copy of the file as it is now, while everything goes on (`sprag backup`).
+    pub async fn backup(&self, to: &Path) -> Result<(), sprag_store::Error> {
+        let to = to.to_owned();
+        let copied = self.shared.read_long(move |connection| {
+            let to = to.to_str().ok_or_else(|| ReadFailure::Invalid("the path of a backup must be UTF-8".into()))?;
+            connection.execute("VACUUM INTO ?1", [to])?;
+            Ok(())
+        });
+        copied.await.map_err(Into::into)
+    }
+}
+
+enum Declared {
+    Invalid(DeclareError),
+    Stop(Stop),
+}
+
+impl<E: Into<Stop>> From<E> for Declared {
+    fn from(error: E) -> Self {
+        Self::Stop(error.into())
+    }
+}
+
+fn declared(tx: &mut Tx<'_>, specs: &[(EntitySpec, crate::filter::Filter)]) -> Result<Topology, Declared> {
+    let mut all: Vec<_> =
+        tx.topology.entities.iter().map(|entity| (entity.id, entity.spec.clone(), entity.filter.clone())).collect();
+    let invalid = |spec: &EntitySpec, problem: String| {
+        Err(Declared::Invalid(DeclareError::Invalid { entity: spec.name.clone(), problem }))
+    };
+    for (spec, filter) in specs {
+        match all.iter().position(|(_, other, _)| other.name == spec.name) {
+            Some(at) => {
+                let old = &all[at].1;
+                if std::mem::discriminant(&old.kind) != std::mem::discriminant(&spec.kind) {
+                    return invalid(spec, "it is there as another kind of entity".into());
+                }
+                let counts = tx.shared.with_index(|index| index.entities[at].counts);
+                let there = counts.active + counts.parked + counts.scheduled;
+                if old.requires_session != spec.requires_session && there > 0 {
+                    return invalid(spec, format!("requires_session cannot change while it holds messages ({there})"));
+                }
+                all[at] = (all[at].0, spec.clone(), filter.clone());
+            }
+            None => all.push((0, spec.clone(), filter.clone())),
+        }
+    }
+    for (_, spec, _) in &all {
+        if let Some(topic) = spec.topic_name()
+            && !all.iter().any(|(_, other, _)| other.name.as_str() == topic && other.kind == crate::entity::EntityKind::Topic)
+        {
+            return invalid(spec, format!("there is no topic {topic:?}"));
+        }
+    }
+    // From here on it is written.
+    for (id, spec, _) in &mut all {
+        let text = serde_json::to_string(spec).map_err(|error| Stop::Unavailable(error.to_string()))?;
+        tx.execute(
+            "INSERT INTO entity (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec WHERE spec <> excluded.spec",
+            (spec.name.as_str(), text),
+        )?;
+        *id = tx
+            .first("SELECT id FROM entity WHERE name = ?1", [spec.name.as_str()], |row| row.get(0))?
+            .expect("it was just written");
+    }
+    Ok(Topology::new(all))
+}
+
+fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.busy_timeout(options.busy_timeout)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "cache_size", -i64::try_from(options.page_cache / 1_024).unwrap_or(i64::MAX))?;
+    connection.pragma_update(None, "mmap_size", 0)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // Reads the file, so that one that is none is told here.
+    connection.pragma_query_value(None, "schema_version", |row| row.get::<_, i64>(0))?;
+    Ok(connection)
+}
+
+/// The index, from the file.
+fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index), String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let mut entities = Vec::new();
+    let mut statement = connection.prepare("SELECT id, name, spec FROM entity ORDER BY id").map_err(text)?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
+    for row in rows.map_err(text)? {
+        let (id, name, spec) = row.map_err(text)?;
+        let spec: EntitySpec = serde_json::from_str(&spec).map_err(|error| format!("entity {name}: {error}"))?;
+        let filter = spec.validate().map_err(|error| error.to_string())?;
+        entities.push((id, spec, filter));
+    }
+    let topology = Topology::new(entities);
+    let now = Instant::now();
+    let mut index = Index::new(u64::try_from((options.clock)().0).unwrap_or(0) << 20);
+    index.declare(&topology);
+    let by_id: HashMap<i64, EntityIndex> = topology.entities.iter().enumerate().map(|(n, entity)| (entity.id, n)).collect();
+
+    let mut statement = connection.prepare("SELECT entity, session, state FROM session").map_err(text)?;
+    let mut rows = statement.query([]).map_err(text)?;
+    while let Some(row) = rows.next().map_err(text)? {
+        let read = || -> rusqlite::Result<_> { Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Vec<u8>>(2)?)) };
+        let (entity, session, state) = read().map_err(text)?;
+        if let Some(&entity) = by_id.get(&entity) {
+            index.apply(Change::State { entity, session: session.into(), state: Some(Bytes::from(state)) }, now);
+        }
+    }
+
+    let mut statement = connection
+        .prepare("SELECT seq, entity, state, session, expires_at, due, deliveries, parked_as, size FROM message ORDER BY seq")
+        .map_err(text)?;
+    let mut rows = statement.query([]).map_err(text)?;
+    let mut sessions: HashMap<String, SessionId> = HashMap::new();
+    while let Some(row) = rows.next().map_err(text)? {
+        let mut insert = || -> rusqlite::Result<()> {
+            let Some(&entity) = by_id.get(&row.get::<_, i64>(1)?) else { return Ok(()) };
+            let session = match row.get_ref(3)?.as_str_or_null()? {
+                Some(session) => Some(match sessions.get(session) {
+                    Some(known) => known.clone(),
+                    None => sessions.entry(session.to_owned()).or_insert(session.into()).clone(),
+                }),
+                None => None,
+            };
+            let slot = Slot {
+                seq: row.get(0)?,
+                expires_at: row.get::<_, Option<i64>>(4)?.unwrap_or(NEVER),
+                deliveries: row.get(6)?,
+                size: row.get(8)?,
+            };
+            let place = match row.get::<_, i64>(2)? {
+                messages::SCHEDULED => Place::Scheduled(row.get(5)?),
+                messages::PARKED => Place::Parked(row.get::<_, Option<u32>>(7)?.unwrap_or(0)),
+                messages::DEAD => Place::Dead,
+                _ => Place::Active,
+            };
+            index.apply(Change::Insert { entity, session, slot, place }, now);
+            Ok(())
+        };
+        insert().map_err(text)?;
+    }
+    drop(rows);
+    drop(statement);
+    Ok((topology, index))
+}

@@ -1,0 +1,318 @@
+//! What waits where, in memory: the part of the broker that answers "who is next?".
+//!
+//! It is built from the file at open and changes only after a transaction has committed ([`Change`]), so it never knows of a message that
+//! the file does not hold. A waiting message costs a [`Slot`] (24 bytes) in its queue; its text stays in the file. A session without
+//! messages, state or holder is not in it at all.
+//!
+//! Locks live here only. They run on monotonic time, and a lock whose process has died is void, because nobody is left to hold it.
+//!
+//! What the index finds to be done in the file (a message past its delivery limit, one that has expired, one that is due) it puts into
+//! [`Index::posts`]; whoever unlocks the index hands them to the writer.
+
+mod plain;
+mod session;
+mod timing;
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sprag_core::ids::SessionId;
+use tokio::sync::Notify;
+
+use crate::entity::{Address, EntityIndex, Topology};
+
+pub(crate) use plain::Plain;
+pub(crate) use session::{Accept, Handed, Sess};
+
+/// Never expires.
+pub(crate) const NEVER: i64 = i64::MAX;
+
+/// A waiting message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) seq: i64,
+    /// Wall time in milliseconds, or [`NEVER`].
+    pub(crate) expires_at: i64,
+    /// Hand-overs so far.
+    pub(crate) deliveries: u32,
+    pub(crate) size: u32,
+}
+
+/// Where a message is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Active,
+    /// Until this wall time.
+    Scheduled(i64),
+    /// With this parking number.
+    Parked(u32),
+    Dead,
+}
+
+/// What a committed transaction has changed.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Insert { entity: EntityIndex, session: Option<SessionId>, slot: Slot, place: Place },
+    /// A delivery of a session came to its end.
+    SettledInSession { pin: SessionPin, how: Settled },
+    /// A delivery of an entity without sessions, or of dead letters, came to its end.
+    SettledPlain { at: Address, lock: u64, how: Settled },
+    State { entity: EntityIndex, session: SessionId, state: Option<Bytes> },
+    /// A message that a post had taken out is dead, or gone.
+    Buried { taken: Taken, dead: bool },
+    /// A taken message could not be buried: it is there again.
+    PutBack { taken: Taken },
+    /// A scheduled message was taken back.
+    Cancelled { seq: i64 },
+    /// A scheduled message came due and has a new number, or was copied to subscriptions (none).
+    Due { seq: i64, now: Option<Slot> },
+    /// Coming due failed; it is tried again.
+    NotDue { seqs: Vec<i64>, again_at: i64 },
+    /// A dead letter went back to its entity under a new number.
+    Replayed { entity: EntityIndex, seq: i64, session: Option<SessionId>, slot: Slot },
+    /// Dead letters that were taken out to be replayed are there again.
+    NotReplayed { entity: EntityIndex, slots: Vec<Slot> },
+    Declared { topology: Arc<Topology> },
+}
+
+/// Where the message of an ended delivery went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    Gone,
+    Dead,
+    /// Put aside; the delivery goes on until it is settled.
+    Aside(u32),
+    /// Put aside, and the delivery has ended.
+    AsideAndDone(u32),
+}
+
+/// A message that was taken out, to be buried.
+#[derive(Debug, Clone)]
+pub(crate) struct Taken {
+    pub(crate) entity: EntityIndex,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) slot: Slot,
+    pub(crate) place: Place,
+}
+
+/// Something for the writer.
+#[derive(Debug)]
+pub(crate) enum Post {
+    /// A delivery count that must survive this process.
+    Deliveries { seq: i64, count: u32 },
+    /// To the dead letters, or away.
+    Bury { taken: Taken, dead: bool, reason: &'static str, description: String },
+    /// Scheduled messages that are due.
+    Due { entity: EntityIndex, seqs: Vec<i64> },
+}
+
+/// A command at the writer is using this session's lock: it does not lapse before the command has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionPin {
+    pub(crate) entity: EntityIndex,
+    pub(crate) session: SessionId,
+    pub(crate) token: u64,
+    /// The delivery that is being settled.
+    pub(crate) lock: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Pin {
+    Session(SessionPin),
+    Plain { at: Address, lock: u64 },
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) active: u64,
+    pub(crate) scheduled: u64,
+    pub(crate) parked: u64,
+    pub(crate) dead: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct EntityState {
+    pub(crate) requires_session: bool,
+    lock_duration: Duration,
+    pub(crate) max_deliveries: u32,
+    dead_on_expiry: bool,
+    pub(crate) sessions: HashMap<SessionId, Sess>,
+    /// Sessions with something to do that nobody holds, in the order in which they became so.
+    ready: VecDeque<SessionId>,
+    pub(crate) plain: Plain,
+    pub(crate) dead: Plain,
+    pub(crate) counts: Counts,
+    /// For those who wait for a session.
+    pub(crate) wake: Arc<Notify>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Scheduled {
+    pub(crate) entity: EntityIndex,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) size: u32,
+}
+
+#[derive(Debug)]
+enum Deadline {
+    SessionLock { entity: EntityIndex, session: SessionId },
+    PlainLock { at: Address },
+    Pause { entity: EntityIndex, session: SessionId },
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) entities: Vec<EntityState>,
+    /// (due, number).
+    pub(crate) scheduled: BTreeMap<(i64, i64), Scheduled>,
+    /// When each scheduled message is due.
+    pub(crate) due_of: HashMap<i64, i64>,
+    /// Locks and pauses, by when they end and the token that makes the key unique.
+    deadlines: BTreeMap<(Instant, u64), Deadline>,
+    /// Messages with a time to live: (end, number).
+    expiry: BTreeMap<(i64, i64), (EntityIndex, Option<SessionId>)>,
+    next_token: u64,
+    pub(crate) posts: Vec<Post>,
+}
+
+impl Index {
+    /// Tokens start at `first_token`, so that one of an earlier process does not name a lock of this one.
+    pub(crate) fn new(first_token: u64) -> Self {
+        Self {
+            entities: Vec::new(),
+            scheduled: BTreeMap::new(),
+            due_of: HashMap::new(),
+            deadlines: BTreeMap::new(),
+            expiry: BTreeMap::new(),
+            next_token: first_token,
+            posts: Vec::new(),
+        }
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    pub(crate) fn apply(&mut self, change: Change, now: Instant) {
+        match change {
+            Change::Insert { entity, session, slot, place } => {
+                self.entities[entity].counts.bytes += u64::from(slot.size);
+                self.insert(entity, session, slot, place, now);
+            }
+            Change::SettledInSession { pin, how } => self.settled_in_session(&pin, how, now),
+            Change::SettledPlain { at, lock, how } => self.settled_plain(at, lock, how),
+            Change::State { entity, session, state } => self.set_state(entity, session, state),
+            Change::Buried { taken, dead } => {
+                let counts = &mut self.entities[taken.entity].counts;
+                match taken.place {
+                    Place::Parked(_) => counts.parked -= 1,
+                    _ => counts.active -= 1,
+                }
+                if dead {
+                    self.insert(taken.entity, None, Slot { expires_at: NEVER, deliveries: 0, ..taken.slot }, Place::Dead, now);
+                } else {
+                    counts.bytes -= u64::from(taken.slot.size);
+                }
+            }
+            Change::PutBack { taken } => {
+                let counts = &mut self.entities[taken.entity].counts;
+                match taken.place {
+                    Place::Parked(_) => counts.parked -= 1,
+                    _ => counts.active -= 1,
+                }
+                self.insert(taken.entity, taken.session, taken.slot, taken.place, now);
+            }
+            Change::Cancelled { seq } => {
+                if let Some((entity, scheduled)) = self.unschedule(seq) {
+                    self.entities[entity].counts.bytes -= u64::from(scheduled.size);
+                }
+            }
+            Change::Due { seq, now: slot } => {
+                let Some((entity, scheduled)) = self.unschedule(seq) else { return };
+                match slot {
+                    Some(slot) => self.insert(entity, scheduled.session, slot, Place::Active, now),
+                    None => self.entities[entity].counts.bytes -= u64::from(scheduled.size),
+                }
+            }
+            Change::NotDue { seqs, again_at } => self.not_due(&seqs, again_at),
+            Change::Replayed { entity, seq, session, slot } => {
+                self.remove_dead(entity, seq);
+                self.insert(entity, session, slot, Place::Active, now);
+            }
+            Change::NotReplayed { entity, slots } => slots.into_iter().for_each(|slot| self.put_dead_back(entity, slot)),
+            Change::Declared { topology } => self.declare(&topology),
+        }
+    }
+
+    /// Puts a message into its place and wakes who waits for one. Its bytes are counted by the caller.
+    pub(crate) fn insert(&mut self, entity: EntityIndex, session: Option<SessionId>, slot: Slot, place: Place, now: Instant) {
+        let state = &mut self.entities[entity];
+        match place {
+            Place::Active => state.counts.active += 1,
+            Place::Scheduled(_) => state.counts.scheduled += 1,
+            Place::Parked(_) => state.counts.parked += 1,
+            Place::Dead => state.counts.dead += 1,
+        }
+        if slot.expires_at != NEVER && matches!(place, Place::Active | Place::Parked(_)) {
+            self.expiry.insert((slot.expires_at, slot.seq), (entity, session.clone()));
+        }
+        match (place, session) {
+            (Place::Scheduled(due), session) => {
+                self.due_of.insert(slot.seq, due);
+                self.scheduled.insert((due, slot.seq), Scheduled { entity, session, size: slot.size });
+            }
+            (Place::Dead, _) => state.dead.put(slot),
+            (Place::Active, Some(session)) if state.requires_session => self.put_active(entity, session, slot, now),
+            (Place::Parked(number), Some(session)) => self.put_parked(entity, session, number, slot),
+            // An entity without sessions does not park; a row that says so (an entity whose sessions were turned off) is given out.
+            (Place::Active | Place::Parked(_), _) => {
+                state.plain.put(slot);
+            }
+        }
+    }
+
+    fn forget_expiry(&mut self, slot: Slot) {
+        if slot.expires_at != NEVER {
+            self.expiry.remove(&(slot.expires_at, slot.seq));
+        }
+    }
+
+    fn unschedule(&mut self, seq: i64) -> Option<(EntityIndex, Scheduled)> {
+        let due = self.due_of.remove(&seq)?;
+        // While it is coming due it is in `due_of` only.
+        let scheduled = self.scheduled.remove(&(due, seq))?;
+        self.entities[scheduled.entity].counts.scheduled -= 1;
+        Some((scheduled.entity, scheduled))
+    }
+
+    pub(crate) fn declare(&mut self, topology: &Topology) {
+        for (n, entity) in topology.entities.iter().enumerate() {
+            let spec = &entity.spec;
+            if n == self.entities.len() {
+                self.entities.push(EntityState {
+                    requires_session: spec.requires_session,
+                    lock_duration: spec.lock_duration,
+                    max_deliveries: spec.max_delivery_count,
+                    dead_on_expiry: spec.dead_letter_on_expiry,
+                    sessions: HashMap::new(),
+                    ready: VecDeque::new(),
+                    plain: Plain::default(),
+                    dead: Plain::default(),
+                    counts: Counts::default(),
+                    wake: Arc::default(),
+                });
+            }
+            let state = &mut self.entities[n];
+            state.requires_session = spec.requires_session;
+            state.lock_duration = spec.lock_duration;
+            state.max_deliveries = spec.max_delivery_count;
+            state.dead_on_expiry = spec.dead_letter_on_expiry;
+        }
+    }
+}

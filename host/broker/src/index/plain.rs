@@ -1,0 +1,161 @@
+//! Messages without sessions, and dead letters: many hands, each message locked on its own.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use sprag_transport::Error;
+
+use super::{Deadline, Handed, Index, NEVER, Place, Post, Settled, Slot, Taken};
+use crate::entity::{Address, EntityIndex};
+
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    pub(crate) available: BTreeMap<i64, Slot>,
+    pub(crate) locked: HashMap<u64, Locked>,
+    /// For those who wait for a message.
+    pub(crate) wake: std::sync::Arc<tokio::sync::Notify>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Locked {
+    pub(crate) slot: Slot,
+    until: Instant,
+    settling: bool,
+    /// The lock lapsed while it was being settled.
+    gone: bool,
+}
+
+impl Plain {
+    pub(super) fn put(&mut self, slot: Slot) {
+        self.available.insert(slot.seq, slot);
+        self.wake.notify_one();
+    }
+}
+
+impl Index {
+    pub(crate) fn plain(&mut self, at: Address) -> &mut Plain {
+        let state = &mut self.entities[at.entity];
+        if at.dead { &mut state.dead } else { &mut state.plain }
+    }
+
+    /// Up to `max` messages, oldest first.
+    pub(crate) fn take_plain(&mut self, at: Address, max: usize, now: Instant, wall: i64) -> Vec<Handed> {
+        let until = now + self.entities[at.entity].lock_duration;
+        let mut handed = Vec::new();
+        while handed.len() < max {
+            let Some((_, mut slot)) = self.plain(at).available.pop_first() else { break };
+            if !at.dead && self.bury_if_over(at.entity, None, slot, Place::Active, wall) {
+                continue;
+            }
+            slot.deliveries += 1;
+            let lock = self.token();
+            self.plain(at).locked.insert(lock, Locked { slot, until, settling: false, gone: false });
+            self.deadlines.insert((until, lock), Deadline::PlainLock { at });
+            handed.push(Handed { lock, slot });
+        }
+        handed
+    }
+
+    fn locked(&mut self, at: Address, lock: u64, now: Instant) -> Result<&mut Locked, Error> {
+        let locked = self.plain(at).locked.get_mut(&lock);
+        locked.filter(|locked| locked.until > now && !locked.gone).ok_or(Error::LockLost)
+    }
+
+    pub(crate) fn renew_plain(&mut self, at: Address, lock: u64, now: Instant) -> Result<Duration, Error> {
+        let duration = self.entities[at.entity].lock_duration;
+        let locked = self.locked(at, lock, now)?;
+        let old = std::mem::replace(&mut locked.until, now + duration);
+        if let Some(deadline) = self.deadlines.remove(&(old, lock)) {
+            self.deadlines.insert((now + duration, lock), deadline);
+        }
+        Ok(duration)
+    }
+
+    pub(crate) fn pin_plain(&mut self, at: Address, lock: u64, now: Instant) -> Result<Slot, Error> {
+        let locked = self.locked(at, lock, now)?;
+        if std::mem::replace(&mut locked.settling, true) {
+            return Err(Error::LockLost);
+        }
+        Ok(locked.slot)
+    }
+
+    pub(crate) fn unpin_plain(&mut self, at: Address, lock: u64) {
+        let Some(locked) = self.plain(at).locked.get_mut(&lock) else { return };
+        locked.settling = false;
+        if locked.gone {
+            self.unlock_plain(at, lock, true);
+        }
+    }
+
+    pub(crate) fn unhand_plain(&mut self, at: Address, lock: u64, counts: bool, now: Instant) -> Result<(), Error> {
+        if self.locked(at, lock, now)?.settling {
+            return Err(Error::LockLost);
+        }
+        self.unlock_plain(at, lock, counts);
+        Ok(())
+    }
+
+    pub(super) fn lapse_plain(&mut self, at: Address, lock: u64) {
+        match self.plain(at).locked.get_mut(&lock) {
+            Some(locked) if locked.settling => locked.gone = true,
+            Some(_) => self.unlock_plain(at, lock, true),
+            None => {}
+        }
+    }
+
+    fn unlock_plain(&mut self, at: Address, lock: u64, counts: bool) {
+        let Some(Locked { mut slot, until, .. }) = self.plain(at).locked.remove(&lock) else { return };
+        self.deadlines.remove(&(until, lock));
+        if !counts {
+            slot.deliveries -= 1;
+        } else if !at.dead {
+            if self.bury_if_over(at.entity, None, slot, Place::Active, i64::MIN) {
+                return;
+            }
+            self.posts.push(Post::Deliveries { seq: slot.seq, count: slot.deliveries });
+        }
+        self.plain(at).put(slot);
+    }
+
+    pub(super) fn settled_plain(&mut self, at: Address, lock: u64, how: Settled) {
+        let Some(Locked { slot, until, .. }) = self.plain(at).locked.remove(&lock) else { return };
+        self.deadlines.remove(&(until, lock));
+        self.forget_expiry(slot);
+        let state = &mut self.entities[at.entity];
+        if at.dead {
+            state.counts.dead -= 1;
+        } else {
+            state.counts.active -= 1;
+        }
+        match how {
+            Settled::Dead => {
+                state.counts.dead += 1;
+                state.dead.put(Slot { expires_at: NEVER, deliveries: 0, ..slot });
+            }
+            _ => state.counts.bytes -= u64::from(slot.size),
+        }
+    }
+
+    /// Takes a dead letter out before it is replayed. None: it is not there, or in somebody's hands.
+    pub(crate) fn take_dead(&mut self, entity: EntityIndex, seq: i64) -> Option<Slot> {
+        self.entities[entity].dead.available.remove(&seq)
+    }
+
+    pub(crate) fn put_dead_back(&mut self, entity: EntityIndex, slot: Slot) {
+        self.entities[entity].dead.put(slot);
+    }
+
+    pub(super) fn remove_dead(&mut self, entity: EntityIndex, seq: i64) {
+        let state = &mut self.entities[entity];
+        state.dead.available.remove(&seq);
+        state.counts.dead -= 1;
+    }
+
+    /// Takes an expired message out of the available ones.
+    pub(super) fn take_expired_plain(&mut self, entity: EntityIndex, seq: i64) -> Option<Taken> {
+        let slot = self.entities[entity].plain.available.remove(&seq)?;
+        Some(Taken { entity, session: None, slot, place: Place::Active })
+    }
+}

@@ -1,0 +1,499 @@
+//! Sessions: one holder at a time, one message at a time, in order.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sprag_core::{ids::SessionId, message::Origin};
+use sprag_transport::Error;
+use tokio::sync::Notify;
+
+use super::{Deadline, EntityIndex, Index, Place, Post, SessionPin, Settled, Slot, Taken};
+
+/// A session that has messages, state, a holder or somebody who waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Sess {
+    /// In sequence order.
+    pub(crate) active: VecDeque<Slot>,
+    /// In parking order.
+    pub(crate) parked: VecDeque<(u32, Slot)>,
+    pub(crate) state: Option<Bytes>,
+    pub(crate) holder: Option<Box<Holder>>,
+    /// Not offered before; the token names the deadline.
+    pause: Option<(Instant, u64)>,
+    /// It stands in the entity's ready list.
+    queued: bool,
+    /// Who wants exactly this session.
+    waiters: Option<Arc<Notify>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Holder {
+    token: u64,
+    until: Instant,
+    /// Commands at the writer that use the lock.
+    busy: u32,
+    /// Given back or lapsed while a command was busy: not offered before then, once the last one has ended.
+    gone: Option<Instant>,
+    pub(crate) main: Option<Current>,
+    pub(crate) parked: Option<Current>,
+    /// For the holder who waits for a message.
+    wake: Arc<Notify>,
+}
+
+/// A message in a holder's hands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Current {
+    lock: u64,
+    pub(crate) slot: Slot,
+    /// For one that came from the parked messages.
+    pub(crate) number: u32,
+    settling: bool,
+    /// It was put aside: its row waits among the parked ones, and settling ends the delivery only.
+    aside: bool,
+}
+
+pub(crate) enum Accept {
+    Got { token: u64, wake: Arc<Notify> },
+    Held(Arc<Notify>),
+}
+
+/// A message to be handed over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Handed {
+    pub(crate) lock: u64,
+    pub(crate) slot: Slot,
+}
+
+impl Holder {
+    fn current(&mut self, lock: u64) -> Option<&mut Current> {
+        [&mut self.main, &mut self.parked].into_iter().find_map(|current| current.as_mut().filter(|current| current.lock == lock))
+    }
+
+    fn take(&mut self, lock: u64) -> Option<(Current, Origin)> {
+        let take = |current: &mut Option<Current>| current.take_if(|current| current.lock == lock);
+        take(&mut self.main).map(|current| (current, Origin::Main)).or_else(|| take(&mut self.parked).map(|current| (current, Origin::Parked)))
+    }
+}
+
+impl Sess {
+    fn is_idle(&self) -> bool {
+        self.active.is_empty()
+            && self.parked.is_empty()
+            && self.state.is_none()
+            && self.holder.is_none()
+            && !self.queued
+            && self.pause.is_none()
+            && self.waiters.as_ref().is_none_or(|waiters| Arc::strong_count(waiters) == 1)
+    }
+
+    /// Messages that are the entity's own, in hand or not.
+    pub(crate) fn active_count(&self) -> u64 {
+        let in_hand = self.holder.as_ref().and_then(|holder| holder.main).is_some_and(|current| !current.aside);
+        self.active.len() as u64 + u64::from(in_hand)
+    }
+
+    pub(crate) fn parked_count(&self) -> u64 {
+        self.parked.len() as u64 + u64::from(self.holder.as_ref().is_some_and(|holder| holder.parked.is_some_and(|c| !c.aside)))
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.gone.is_none())
+    }
+
+    /// By number, for the common case that it belongs at the front or at the back.
+    fn put_active(&mut self, slot: Slot) {
+        if self.active.back().is_none_or(|last| last.seq < slot.seq) {
+            self.active.push_back(slot);
+        } else {
+            let at = self.active.partition_point(|other| other.seq < slot.seq);
+            self.active.insert(at, slot);
+        }
+    }
+
+    fn put_parked(&mut self, number: u32, slot: Slot) {
+        let at = self.parked.partition_point(|(other, there)| (*other, there.seq) < (number, slot.seq));
+        self.parked.insert(at, (number, slot));
+    }
+}
+
+impl Index {
+    pub(super) fn put_active(&mut self, entity: EntityIndex, session: SessionId, slot: Slot, now: Instant) {
+        let sess = self.entities[entity].sessions.entry(session.clone()).or_default();
+        sess.put_active(slot);
+        if let Some(holder) = &sess.holder {
+            holder.wake.notify_one();
+        }
+        self.offer(entity, &session, now);
+    }
+
+    pub(super) fn put_parked(&mut self, entity: EntityIndex, session: SessionId, number: u32, slot: Slot) {
+        self.entities[entity].sessions.entry(session).or_default().put_parked(number, slot);
+    }
+
+    pub(super) fn set_state(&mut self, entity: EntityIndex, session: SessionId, state: Option<Bytes>) {
+        self.entities[entity].sessions.entry(session.clone()).or_default().state = state;
+        self.tidy(entity, &session);
+    }
+
+    /// Puts the session into the ready list if it belongs there, and forgets it if it is idle.
+    pub(super) fn offer(&mut self, entity: EntityIndex, session: &SessionId, now: Instant) {
+        let state = &mut self.entities[entity];
+        let Some(sess) = state.sessions.get_mut(session) else { return };
+        if sess.active.is_empty() || sess.holder.is_some() || sess.queued || sess.pause.is_some_and(|(until, _)| until > now) {
+            return self.tidy(entity, session);
+        }
+        sess.queued = true;
+        state.ready.push_back(session.clone());
+        state.wake.notify_one();
+    }
+
+    pub(super) fn tidy(&mut self, entity: EntityIndex, session: &SessionId) {
+        let sessions = &mut self.entities[entity].sessions;
+        if sessions.get(session).is_some_and(Sess::is_idle) {
+            sessions.remove(session);
+        }
+    }
+
+    /// The session that has waited longest, locked.
+    pub(crate) fn accept_next(&mut self, entity: EntityIndex, now: Instant) -> Option<(SessionId, u64, Arc<Notify>)> {
+        loop {
+            let session = self.entities[entity].ready.pop_front()?;
+            let Some(sess) = self.entities[entity].sessions.get_mut(&session) else { continue };
+            sess.queued = false;
+            if sess.holder.is_some() || sess.active.is_empty() {
+                self.tidy(entity, &session);
+                continue;
+            }
+            let (token, wake) = self.hold(entity, &session, now);
+            return Some((session, token, wake));
+        }
+    }
+
+    pub(crate) fn accept(&mut self, entity: EntityIndex, session: &SessionId, now: Instant) -> Accept {
+        let sess = self.entities[entity].sessions.entry(session.clone()).or_default();
+        if sess.holder.is_some() {
+            return Accept::Held(Arc::clone(sess.waiters.get_or_insert_default()));
+        }
+        let (token, wake) = self.hold(entity, session, now);
+        Accept::Got { token, wake }
+    }
+
+    fn hold(&mut self, entity: EntityIndex, session: &SessionId, now: Instant) -> (u64, Arc<Notify>) {
+        let token = self.token();
+        let state = &mut self.entities[entity];
+        let until = now + state.lock_duration;
+        let wake = Arc::new(Notify::new());
+        let sess = state.sessions.get_mut(session).expect("the caller has just looked at it");
+        if let Some((until, token)) = sess.pause.take() {
+            self.deadlines.remove(&(until, token));
+        }
+        let holder = Holder { token, until, busy: 0, gone: None, main: None, parked: None, wake: Arc::clone(&wake) };
+        sess.holder = Some(Box::new(holder));
+        self.deadlines.insert((until, token), Deadline::SessionLock { entity, session: session.clone() });
+        (token, wake)
+    }
+
+    /// The session, if this token holds it still.
+    fn held(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<&mut Sess, Error> {
+        let sess = self.entities[entity].sessions.get_mut(session).ok_or(Error::LockLost)?;
+        match &sess.holder {
+            Some(holder) if holder.token == token && holder.gone.is_none() && holder.until > now => Ok(sess),
+            _ => Err(Error::LockLost),
+        }
+    }
+
+    fn held_holder(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<&mut Holder, Error> {
+        Ok(self.held(entity, session, token, now)?.holder.as_mut().expect("held by the token"))
+    }
+
+    pub(crate) fn renew(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<Duration, Error> {
+        let duration = self.entities[entity].lock_duration;
+        let holder = self.held_holder(entity, session, token, now)?;
+        let old = std::mem::replace(&mut holder.until, now + duration);
+        if let Some(deadline) = self.deadlines.remove(&(old, token)) {
+            self.deadlines.insert((now + duration, token), deadline);
+        }
+        Ok(duration)
+    }
+
+    pub(crate) fn remaining(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Duration {
+        self.held_holder(entity, session, token, now).map_or(Duration::ZERO, |holder| holder.until - now)
+    }
+
+    pub(crate) fn state(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<Option<Bytes>, Error> {
+        Ok(self.held(entity, session, token, now)?.state.clone())
+    }
+
+    /// The next message of the session. None while one is in hand, or when there is none.
+    pub(crate) fn next_main(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+        wall: i64,
+    ) -> Result<Option<Handed>, Error> {
+        if self.held_holder(entity, session, token, now)?.main.is_some() {
+            return Ok(None);
+        }
+        loop {
+            let Some(mut slot) = self.held(entity, session, token, now)?.active.pop_front() else { return Ok(None) };
+            if self.bury_if_over(entity, Some(session), slot, Place::Active, wall) {
+                continue;
+            }
+            slot.deliveries += 1;
+            let lock = self.token();
+            let holder = self.held_holder(entity, session, token, now)?;
+            holder.main = Some(Current { lock, slot, number: 0, settling: false, aside: false });
+            return Ok(Some(Handed { lock, slot }));
+        }
+    }
+
+    /// The oldest parked message, with its number. Refused while one is in hand: a drain takes one at a time.
+    pub(crate) fn next_parked(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+        wall: i64,
+    ) -> Result<Option<(Handed, u32)>, Error> {
+        if self.held_holder(entity, session, token, now)?.parked.is_some() {
+            return Err(Error::Refused(format!("a parked message of session {session} is in hand already")));
+        }
+        loop {
+            let Some((number, mut slot)) = self.held(entity, session, token, now)?.parked.pop_front() else { return Ok(None) };
+            if slot.expires_at <= wall {
+                self.bury_expired(entity, Some(session), slot, Place::Parked(number));
+                continue;
+            }
+            slot.deliveries += 1;
+            let lock = self.token();
+            let holder = self.held_holder(entity, session, token, now)?;
+            holder.parked = Some(Current { lock, slot, number, settling: false, aside: false });
+            return Ok(Some((Handed { lock, slot }, number)));
+        }
+    }
+
+    /// Buries a message that may not be handed over any more. False: it may.
+    pub(super) fn bury_if_over(&mut self, entity: EntityIndex, session: Option<&SessionId>, slot: Slot, place: Place, wall: i64) -> bool {
+        if slot.expires_at <= wall {
+            self.bury_expired(entity, session, slot, place);
+            return true;
+        }
+        let max = self.entities[entity].max_deliveries;
+        if slot.deliveries < max {
+            return false;
+        }
+        self.forget_expiry(slot);
+        self.posts.push(Post::Bury {
+            taken: Taken { entity, session: session.cloned(), slot, place },
+            dead: true,
+            reason: "MaxDeliveryCountExceeded",
+            description: format!("handed over {} times; the entity allows {max}", slot.deliveries),
+        });
+        true
+    }
+
+    pub(super) fn bury_expired(&mut self, entity: EntityIndex, session: Option<&SessionId>, slot: Slot, place: Place) {
+        self.forget_expiry(slot);
+        let dead = self.entities[entity].dead_on_expiry || matches!(place, Place::Parked(_));
+        self.posts.push(Post::Bury {
+            taken: Taken { entity, session: session.cloned(), slot, place },
+            dead,
+            reason: "TTLExpiredException",
+            description: "the message outlived its time to live".to_owned(),
+        });
+    }
+
+    /// A command that uses the session's lock is on its way to the writer.
+    pub(crate) fn pin(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<SessionPin, Error> {
+        self.held_holder(entity, session, token, now)?.busy += 1;
+        Ok(SessionPin { entity, session: session.clone(), token, lock: None })
+    }
+
+    /// As [`Index::pin`], for a command that settles this delivery. Also says what was delivered, and whether it was put aside before.
+    pub(crate) fn pin_delivery(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        lock: u64,
+        now: Instant,
+    ) -> Result<(SessionPin, Current), Error> {
+        let holder = self.held_holder(entity, session, token, now)?;
+        let current = holder.current(lock).filter(|current| !current.settling).ok_or(Error::LockLost)?;
+        current.settling = true;
+        let current = *current;
+        holder.busy += 1;
+        Ok((SessionPin { entity, session: session.clone(), token, lock: Some(lock) }, current))
+    }
+
+    pub(crate) fn unpin_session(&mut self, pin: &SessionPin, now: Instant) {
+        let Some(sess) = self.entities[pin.entity].sessions.get_mut(&pin.session) else { return };
+        let Some(holder) = sess.holder.as_mut().filter(|holder| holder.token == pin.token) else { return };
+        holder.busy -= 1;
+        if let Some(current) = pin.lock.and_then(|lock| holder.current(lock)) {
+            current.settling = false;
+        }
+        if holder.busy == 0
+            && let Some(pause_until) = holder.gone
+        {
+            self.give_back(pin.entity, &pin.session, pause_until, now);
+        }
+    }
+
+    /// Ends the hold. What was in hand goes back into its place.
+    pub(crate) fn release(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        pause: Duration,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let holder = self.held_holder(entity, session, token, now)?;
+        holder.gone = Some(now + pause);
+        if holder.busy == 0 {
+            self.give_back(entity, session, now + pause, now);
+        }
+        Ok(())
+    }
+
+    /// The lock has lapsed.
+    pub(super) fn lapse(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) {
+        let Some(holder) = self.entities[entity].sessions.get_mut(session).and_then(|sess| sess.holder.as_mut()) else { return };
+        if holder.token != token || holder.gone.is_some() {
+            return;
+        }
+        holder.gone = Some(now);
+        holder.wake.notify_one();
+        if holder.busy == 0 {
+            self.give_back(entity, session, now, now);
+        }
+    }
+
+    fn give_back(&mut self, entity: EntityIndex, session: &SessionId, pause_until: Instant, now: Instant) {
+        let Some(sess) = self.entities[entity].sessions.get_mut(session) else { return };
+        let Some(mut holder) = sess.holder.take() else { return };
+        self.deadlines.remove(&(holder.until, holder.token));
+        if let Some(waiters) = &sess.waiters {
+            waiters.notify_one();
+        }
+        if let Some(current) = holder.parked.take().filter(|current| !current.aside) {
+            // A drain that stops does not use up deliveries of what it had in hand (P19).
+            sess.put_parked(current.number, Slot { deliveries: current.slot.deliveries - 1, ..current.slot });
+        }
+        if let Some(current) = holder.main.take().filter(|current| !current.aside) {
+            self.put_back_counted(entity, session, current.slot);
+        }
+        let Some(sess) = self.entities[entity].sessions.get_mut(session) else { return };
+        if pause_until > now && !sess.active.is_empty() {
+            let token = self.token();
+            let sess = self.entities[entity].sessions.get_mut(session).expect("just looked at");
+            sess.pause = Some((pause_until, token));
+            self.deadlines.insert((pause_until, token), Deadline::Pause { entity, session: session.clone() });
+        }
+        self.offer(entity, session, now);
+    }
+
+    /// Back into its place; the delivery counted, and may have been the last one allowed.
+    fn put_back_counted(&mut self, entity: EntityIndex, session: &SessionId, slot: Slot) {
+        if self.bury_if_over(entity, Some(session), slot, Place::Active, i64::MIN) {
+            return;
+        }
+        self.posts.push(Post::Deliveries { seq: slot.seq, count: slot.deliveries });
+        if let Some(sess) = self.entities[entity].sessions.get_mut(session) {
+            sess.put_active(slot);
+        }
+    }
+
+    pub(super) fn pause_over(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) {
+        if let Some(sess) = self.entities[entity].sessions.get_mut(session)
+            && sess.pause.is_some_and(|(_, of)| of == token)
+        {
+            sess.pause = None;
+            self.offer(entity, session, now);
+        }
+    }
+
+    /// Abandons a delivery of a held session, or gives it back uncounted.
+    pub(crate) fn unhand(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        lock: u64,
+        counts: bool,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let holder = self.held_holder(entity, session, token, now)?;
+        if holder.current(lock).is_none_or(|current| current.settling) {
+            return Err(Error::LockLost);
+        }
+        let (current, origin) = holder.take(lock).expect("just found");
+        holder.wake.notify_one();
+        if current.aside {
+            return Ok(());
+        }
+        let uncounted = Slot { deliveries: current.slot.deliveries - 1, ..current.slot };
+        let sess = self.held(entity, session, token, now)?;
+        match (origin, counts) {
+            (Origin::Main, true) => self.put_back_counted(entity, session, current.slot),
+            (Origin::Main, false) => sess.put_active(uncounted),
+            (Origin::Parked, true) => sess.put_parked(current.number, current.slot),
+            (Origin::Parked, false) => sess.put_parked(current.number, uncounted),
+        }
+        Ok(())
+    }
+
+    pub(super) fn settled_in_session(&mut self, pin: &SessionPin, how: Settled, now: Instant) {
+        let Some(lock) = pin.lock else { return };
+        let state = &mut self.entities[pin.entity];
+        let Some(sess) = state.sessions.get_mut(&pin.session) else { return };
+        let Some(holder) = sess.holder.as_mut().filter(|holder| holder.token == pin.token) else { return };
+        let Some(current) = holder.current(lock) else { return };
+        let (slot, was_aside) = (current.slot, current.aside);
+        let number = match how {
+            Settled::Aside(number) | Settled::AsideAndDone(number) => Some(number),
+            Settled::Gone | Settled::Dead => None,
+        };
+        let origin = if matches!(how, Settled::Aside(_)) {
+            current.aside = true;
+            if holder.main.is_some_and(|main| main.lock == lock) { Origin::Main } else { Origin::Parked }
+        } else {
+            holder.wake.notify_one();
+            holder.take(lock).expect("just found").1
+        };
+        if !was_aside {
+            match origin {
+                Origin::Main => state.counts.active -= 1,
+                Origin::Parked => state.counts.parked -= 1,
+            }
+            match number {
+                Some(number) => {
+                    state.counts.parked += 1;
+                    sess.put_parked(number, slot);
+                }
+                None if how == Settled::Dead => {
+                    self.forget_expiry(slot);
+                    self.insert(pin.entity, None, Slot { expires_at: super::NEVER, deliveries: 0, ..slot }, Place::Dead, now);
+                }
+                None => {
+                    state.counts.bytes -= u64::from(slot.size);
+                    self.forget_expiry(slot);
+                }
+            }
+        }
+    }
+}
+
+impl Current {
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside
+    }
+}

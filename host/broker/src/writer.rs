@@ -1,0 +1,538 @@
+//! The one thread that writes, and how commands reach it.
+//!
+//! It takes whatever waits and commits it together: one `fsync` for many callers. A command is a closure over the open transaction; it
+//! refuses before its first write or not at all, so that the others of its group need not care. If SQLite itself fails in a group, the group
+//! is rolled back and its commands run one by one, so that only the faulty one fails. The index changes after the commit, then the callers
+//! hear of it. Callers only wait: a command that is queued runs to its end whether or not somebody still listens.
+//!
+//! When the disk is full or an `fsync` fails, nobody knows what is on the disk any more; the group is refused and nothing is written until the
+//! engine is opened again and has looked (case A60).
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::{Connection, ErrorCode};
+use sprag_core::time::Timestamp;
+use sprag_transport::CommitError;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::{
+    counters::Local,
+    entity::Topology,
+    index::{Change, Pin},
+    shared::{CachedMessage, Shared},
+};
+
+/// Why a command did not happen. Nothing of it was written.
+#[derive(Debug, Clone)]
+pub(crate) enum Stop {
+    Store(sprag_store::Error),
+    Transport(sprag_transport::Error),
+    Commit(CommitError),
+    /// No room.
+    Full(String),
+    /// SQLite failed.
+    Unavailable(String),
+    /// Nothing is written until the engine is opened again.
+    Closed(String),
+    /// Inside a group only: roll back.
+    Sql(SqlFailure),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct SqlFailure {
+    code: ErrorCode,
+    text: String,
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        let code = error.sqlite_error_code().unwrap_or(ErrorCode::Unknown);
+        Self::Sql(SqlFailure { code, text: error.to_string() })
+    }
+}
+
+impl From<sprag_store::Error> for Stop {
+    fn from(error: sprag_store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<sprag_transport::Error> for Stop {
+    fn from(error: sprag_transport::Error) -> Self {
+        Self::Transport(error)
+    }
+}
+
+impl From<CommitError> for Stop {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(error)
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Transport(error) => error.fmt(f),
+            Self::Commit(error) => error.fmt(f),
+            Self::Full(text) | Self::Unavailable(text) | Self::Closed(text) => f.write_str(text),
+            Self::Sql(failure) => f.write_str(&failure.text),
+        }
+    }
+}
+
+impl From<Stop> for sprag_store::Error {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Store(error) => error,
+            Stop::Full(text) | Stop::Closed(text) => Self::Closed(text),
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<Stop> for sprag_transport::Error {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Transport(error) => error,
+            Stop::Full(text) | Stop::Closed(text) => Self::Full(text),
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl From<Stop> for CommitError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Commit(error) => error,
+            Stop::Store(sprag_store::Error::StateConflict) => Self::StateConflict,
+            Stop::Transport(sprag_transport::Error::LockLost) => Self::LockLost,
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
+
+impl SqlFailure {
+    /// Whether what is on the disk is in doubt.
+    fn is_fatal(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::CannotOpen
+                | ErrorCode::ReadOnly
+        )
+    }
+
+    fn into_stop(self) -> Stop {
+        match self.code {
+            ErrorCode::DiskFull => Stop::Full(format!("the disk is full: {}", self.text)),
+            _ => Stop::Unavailable(self.text),
+        }
+    }
+}
+
+/// What a command works with.
+pub(crate) struct Tx<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) shared: &'a Shared,
+    pub(crate) topology: &'a Topology,
+    pub(crate) local: &'a mut Local,
+    pub(crate) now: Timestamp,
+    /// For the index, once this is committed.
+    pub(crate) changes: Vec<Change>,
+    /// For the cache of fresh messages, once this is committed.
+    pub(crate) fresh: Vec<(i64, CachedMessage)>,
+}
+
+impl Tx<'_> {
+    /// Runs a cached statement.
+    pub(crate) fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, Stop> {
+        Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The first row of a cached statement, if there is one.
+    pub(crate) fn first<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, Stop> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        Ok(rows.next()?.map(read).transpose()?)
+    }
+}
+
+trait Command: Send {
+    /// May be called a second time, after a rollback.
+    fn apply(&mut self, tx: &mut Tx<'_>) -> Result<(), Stop>;
+    fn answer(self: Box<Self>, stop: Option<Stop>);
+}
+
+struct Call<F, T> {
+    apply: F,
+    done: Option<T>,
+    reply: oneshot::Sender<Result<T, Stop>>,
+}
+
+impl<F, T> Command for Call<F, T>
+where
+    F: FnMut(&mut Tx<'_>) -> Result<T, Stop> + Send,
+    T: Send,
+{
+    fn apply(&mut self, tx: &mut Tx<'_>) -> Result<(), Stop> {
+        self.done = Some((self.apply)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, stop: Option<Stop>) {
+        let answer = match (stop, self.done) {
+            (None, Some(done)) => Ok(done),
+            (Some(stop), _) => Err(stop),
+            (None, None) => Err(Stop::Unavailable("the command was not run".into())),
+        };
+        // Nobody has to listen.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// A command in the queue.
+pub(crate) struct Queued {
+    command: Box<dyn Command>,
+    bytes: usize,
+    /// Let go when the command has ended, either way.
+    pin: Option<Pin>,
+    /// For the index, if the command fails.
+    undo: Vec<Change>,
+    holds_permit: bool,
+    changes: Vec<Change>,
+    fresh: Vec<(i64, CachedMessage)>,
+    stop: Option<Stop>,
+}
+
+impl Queued {
+    pub(crate) fn new<T: Send + 'static>(
+        bytes: usize,
+        apply: impl FnMut(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    ) -> (Self, oneshot::Receiver<Result<T, Stop>>) {
+        let (reply, answer) = oneshot::channel();
+        let command = Box::new(Call { apply, done: None, reply });
+        let queued = Self {
+            command,
+            bytes,
+            pin: None,
+            undo: Vec::new(),
+            holds_permit: false,
+            changes: Vec::new(),
+            fresh: Vec::new(),
+            stop: None,
+        };
+        (queued, answer)
+    }
+
+    pub(crate) fn with_pin(self, pin: Pin) -> Self {
+        Self { pin: Some(pin), ..self }
+    }
+
+    pub(crate) fn with_undo(self, undo: Vec<Change>) -> Self {
+        Self { undo, ..self }
+    }
+}
+
+/// Commands on their way to the writer. Callers that hold nothing wait for room in it; what settles something that is held, and what the
+/// engine asks of itself, is bounded by what can be held and goes in at once.
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    commands: VecDeque<Queued>,
+    /// No more commands are taken; what is there is done.
+    ends: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(size: usize) -> Self {
+        Self { waiting: Mutex::default(), filled: Condvar::new(), room: Arc::new(Semaphore::new(size)) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().commands.len()
+    }
+
+    pub(crate) async fn push(&self, mut queued: Queued) -> Result<(), Queued> {
+        match self.room.acquire().await {
+            Ok(permit) => permit.forget(),
+            Err(_) => return Err(queued),
+        }
+        queued.holds_permit = true;
+        self.push_now(queued)
+    }
+
+    /// The command comes back when the writer has ended.
+    pub(crate) fn push_now(&self, queued: Queued) -> Result<(), Queued> {
+        let mut waiting = self.waiting.lock();
+        if waiting.ends {
+            return Err(queued);
+        }
+        waiting.commands.push_back(queued);
+        // Only the first one finds the writer asleep.
+        if waiting.commands.len() == 1 {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(&self) {
+        self.waiting.lock().ends = true;
+        self.filled.notify_all();
+    }
+
+    /// The next group; none when the engine ends and nothing is left.
+    fn take(&self, max_count: usize, max_bytes: usize, group: &mut Vec<Queued>) -> bool {
+        let mut waiting = self.waiting.lock();
+        while waiting.commands.is_empty() {
+            if waiting.ends {
+                return false;
+            }
+            self.filled.wait(&mut waiting);
+        }
+        let mut bytes = 0;
+        while group.len() < max_count
+            && let Some(next) = waiting.commands.front()
+            && (group.is_empty() || bytes + next.bytes <= max_bytes)
+        {
+            bytes += next.bytes;
+            group.extend(waiting.commands.pop_front());
+        }
+        true
+    }
+}
+
+/// The writing end: lives in its own thread.
+pub(crate) struct Writer {
+    connection: Connection,
+    shared: Arc<Shared>,
+    local: Local,
+    /// Pages in the write-ahead log after the last commit.
+    log_pages: Arc<AtomicU32>,
+    /// Pages in the log when it was last moved into the file.
+    checkpointed_at: u32,
+}
+
+impl Writer {
+    pub(crate) fn new(mut connection: Connection, shared: Arc<Shared>, local: Local) -> rusqlite::Result<Self> {
+        let log_pages = Arc::new(AtomicU32::new(0));
+        let pages = Arc::clone(&log_pages);
+        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count: std::ffi::c_int| {
+            pages.store(u32::try_from(count).unwrap_or(0), Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self { connection, shared, local, log_pages, checkpointed_at: 0 })
+    }
+
+    /// Until the queue ends.
+    pub(crate) fn run(mut self) {
+        // If a command panics, this thread ends with it; then nobody may wait for an answer that never comes.
+        struct Ending(Arc<Shared>);
+        impl Drop for Ending {
+            fn drop(&mut self) {
+                self.0.close("the writer has ended".into());
+                self.0.queue.end();
+                self.0.queue.waiting.lock().commands.clear();
+                self.0.queue.room.close();
+            }
+        }
+        let _ending = Ending(Arc::clone(&self.shared));
+        self.shared.stats.name_writer();
+        let (count, bytes) = (self.shared.options.group_count, self.shared.options.group_bytes);
+        let mut group = Vec::with_capacity(count);
+        while self.shared.queue.take(count.max(1), bytes, &mut group) {
+            self.commit(&mut group);
+            self.checkpoint();
+        }
+        if let Err(error) = self.connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(())) {
+            tracing::warn!(%error, "the log could not be moved into the file; the next start does it");
+        }
+    }
+
+    fn commit(&mut self, group: &mut Vec<Queued>) {
+        let started = Instant::now();
+        match self.attempt(group) {
+            Ok(synced) => {
+                self.shared.stats.group(group.len(), started.elapsed(), synced);
+                self.answer(group.drain(..).collect());
+            }
+            Err(failure) if failure.is_fatal() => self.refuse_all(group, failure),
+            Err(failure) if group.len() == 1 => {
+                group[0].stop = Some(failure.into_stop());
+                self.answer(group.drain(..).collect());
+            }
+            Err(failure) => {
+                tracing::warn!(error = failure.text, commands = group.len(), "a group failed; its commands run one by one");
+                for queued in group.drain(..) {
+                    let mut single = vec![queued];
+                    match self.attempt(&mut single) {
+                        Ok(_) => {}
+                        Err(failure) if failure.is_fatal() => {
+                            self.refuse_all(&mut single, failure);
+                            continue;
+                        }
+                        Err(failure) => single[0].stop = Some(failure.into_stop()),
+                    }
+                    self.answer(single);
+                }
+            }
+        }
+    }
+
+    /// Runs the group in one transaction. Answers how long its commit took.
+    fn attempt(&mut self, group: &mut [Queued]) -> Result<Duration, SqlFailure> {
+        if let Some(reason) = self.shared.closed() {
+            group.iter_mut().for_each(|queued| queued.stop = Some(Stop::Closed(reason.to_owned())));
+            return Ok(Duration::ZERO);
+        }
+        let result = self.try_group(group);
+        if result.is_err() {
+            if !self.connection.is_autocommit()
+                && let Err(error) = self.connection.execute_batch("ROLLBACK")
+            {
+                tracing::error!(%error, "a rollback failed");
+            }
+            self.local.rolled_back();
+        }
+        result.map_err(|stop| match stop {
+            Stop::Sql(failure) => failure,
+            other => SqlFailure { code: ErrorCode::Unknown, text: other.to_string() },
+        })
+    }
+
+    fn try_group(&mut self, group: &mut [Queued]) -> Result<Duration, Stop> {
+        let topology = Arc::clone(&self.shared.topology.read());
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        for queued in group.iter_mut() {
+            let mut tx = Tx {
+                connection: &self.connection,
+                shared: &self.shared,
+                topology: &topology,
+                local: &mut self.local,
+                now: self.shared.now(),
+                changes: Vec::new(),
+                fresh: Vec::new(),
+            };
+            queued.stop = match queued.command.apply(&mut tx) {
+                Ok(()) => None,
+                Err(stop @ Stop::Sql(_)) => return Err(stop),
+                Err(refused) => Some(refused),
+            };
+            if queued.stop.is_none() {
+                queued.changes = tx.changes;
+                queued.fresh = tx.fresh;
+            }
+        }
+        self.local.save(&self.connection)?;
+        let syncing = Instant::now();
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(syncing.elapsed())
+    }
+
+    fn answer(&mut self, group: Vec<Queued>) {
+        let (mut commands, mut released, mut declared) = (Vec::with_capacity(group.len()), 0, None);
+        {
+            let mut cache = self.shared.cache.lock();
+            for (seq, message) in group.iter().filter(|queued| queued.stop.is_none()).flat_map(|queued| &queued.fresh) {
+                cache.insert(*seq, message.clone());
+            }
+        }
+        self.shared.with_index(|index| {
+            let now = Instant::now();
+            for queued in group {
+                let changes = if queued.stop.is_none() { queued.changes } else { queued.undo };
+                for change in changes {
+                    if let Change::Declared { topology } = &change {
+                        declared = Some(Arc::clone(topology));
+                    }
+                    index.apply(change, now);
+                }
+                match &queued.pin {
+                    Some(Pin::Session(pin)) => index.unpin_session(pin, now),
+                    Some(Pin::Plain { at, lock }) => index.unpin_plain(*at, *lock),
+                    None => {}
+                }
+                released += usize::from(queued.holds_permit);
+                commands.push((queued.command, queued.stop));
+            }
+        });
+        // After the index knows the entities, and before anybody hears that they are declared.
+        if let Some(topology) = declared {
+            *self.shared.topology.write() = topology;
+        }
+        self.shared.queue.room.add_permits(released);
+        commands.into_iter().for_each(|(command, stop)| command.answer(stop));
+        self.measure();
+    }
+
+    fn refuse_all(&mut self, group: &mut Vec<Queued>, failure: SqlFailure) {
+        tracing::error!(error = failure.text, "writing failed; nothing is written until the engine is opened again");
+        self.shared.close(failure.text.clone());
+        for queued in group.iter_mut() {
+            queued.stop = Some(failure.clone().into_stop());
+        }
+        self.answer(group.drain(..).collect());
+    }
+
+    /// How much of the file is in use, for `max_size`.
+    fn measure(&mut self) {
+        if self.shared.options.max_size.is_none() {
+            return;
+        }
+        let read = |sql: &str| -> rusqlite::Result<u64> {
+            self.connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).map(|n| u64::try_from(n).unwrap_or(0))
+        };
+        if let (Ok(pages), Ok(free)) = (read("PRAGMA page_count"), read("PRAGMA freelist_count")) {
+            self.shared.set_used_pages(pages.saturating_sub(free));
+        }
+    }
+
+    /// Moves the log into the file once it has grown, a bounded piece at a time, so that nobody waits for long.
+    fn checkpoint(&mut self) {
+        let pages = self.log_pages.load(Relaxed);
+        let limit = self.shared.options.checkpoint_pages.max(64);
+        if pages < self.checkpointed_at {
+            self.checkpointed_at = 0;
+        }
+        self.shared.stats.log_pages(pages);
+        if pages < limit || pages - self.checkpointed_at < limit / 4 || self.shared.closed().is_some() {
+            return;
+        }
+        let started = Instant::now();
+        // Readers are short; if one has kept the log from starting over for long, wait for it (up to the busy timeout).
+        let mode = if pages >= limit.saturating_mul(8) { "wal_checkpoint(RESTART)" } else { "wal_checkpoint(PASSIVE)" };
+        let result = self.connection.pragma_query(None, mode, |_| Ok(()));
+        self.checkpointed_at = pages;
+        self.shared.stats.checkpoint(started.elapsed());
+        if let Err(error) = result {
+            match Stop::from(error) {
+                Stop::Sql(failure) if failure.is_fatal() => {
+                    tracing::error!(error = failure.text, "moving the log into the file failed; nothing is written until the engine is opened again");
+                    self.shared.close(failure.text);
+                }
+                other => tracing::warn!(error = %other, "the log could not be moved into the file; it is tried again"),
+            }
+        }
+    }
+}
