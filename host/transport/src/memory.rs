@@ -51,7 +51,12 @@ impl EntityConfig {
 
     /// An entity without sessions: locks of 30 s, 10 deliveries.
     pub fn plain(name: &str) -> Self {
-        Self { name: name.into(), requires_session: false, lock_duration: Duration::from_secs(30), max_delivery_count: 10 }
+        Self {
+            name: name.into(),
+            requires_session: false,
+            lock_duration: Duration::from_secs(30),
+            max_delivery_count: 10,
+        }
     }
 
     pub fn lock_duration(self, lock_duration: Duration) -> Self {
@@ -218,7 +223,13 @@ impl Shared {
         LockToken(self.locks.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn session(self: &Arc<Self>, source: &EntityName, id: SessionId, lock: LockToken, until: Instant) -> Arc<dyn Session> {
+    fn session(
+        self: &Arc<Self>,
+        source: &EntityName,
+        id: SessionId,
+        lock: LockToken,
+        until: Instant,
+    ) -> Arc<dyn Session> {
         Arc::new(MemorySession::new(Arc::clone(self), source.clone(), id, lock, until))
     }
 
@@ -235,9 +246,15 @@ impl Transport for MemoryTransport {
         Ok(taken.map(|(id, lock, until)| self.shared.session(source, id, lock, until)))
     }
 
-    async fn accept(&self, source: &EntityName, session: &SessionId, wait: Duration) -> Result<Arc<dyn Session>, Error> {
+    async fn accept(
+        &self,
+        source: &EntityName,
+        session: &SessionId,
+        wait: Duration,
+    ) -> Result<Arc<dyn Session>, Error> {
         self.shared.enter(Call::Accept).await?;
-        let taken = self.shared.wait_for(source, wait, |entity| entity.accept(session, || self.shared.new_lock())).await?;
+        let taken =
+            self.shared.wait_for(source, wait, |entity| entity.accept(session, || self.shared.new_lock())).await?;
         let (lock, until) = taken.ok_or_else(|| Error::SessionHeld(session.clone()))?;
         Ok(self.shared.session(source, session.clone(), lock, until))
     }
@@ -313,7 +330,12 @@ impl Transport for MemoryTransport {
         Ok(infos.collect())
     }
 
-    async fn sessions(&self, entity: &EntityName, after: Option<&SessionId>, max: usize) -> Result<Vec<SessionInfo>, Error> {
+    async fn sessions(
+        &self,
+        entity: &EntityName,
+        after: Option<&SessionId>,
+        max: usize,
+    ) -> Result<Vec<SessionInfo>, Error> {
         self.shared.enter(Call::Look).await?;
         self.shared.look(entity, |entity| entity.list_sessions(after, max))
     }

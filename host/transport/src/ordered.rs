@@ -98,7 +98,8 @@ impl Step {
     async fn run(&self, commit: Commit) -> Result<Written, CommitError> {
         self.check_outgoing(&commit).await?;
         self.check_lock().await?;
-        let settles = commit.effects.iter().any(|effect| matches!(effect, Effect::Complete | Effect::DeadLetter { .. }));
+        let settles =
+            commit.effects.iter().any(|effect| matches!(effect, Effect::Complete | Effect::DeadLetter { .. }));
         let decided = commit.effects.iter().find_map(|effect| match effect {
             Effect::Store(write) => write.decision.as_ref().map(|decision| decision.message_id.clone()),
             _ => None,
@@ -115,7 +116,8 @@ impl Step {
             }
         }
         // What a redelivery carried out has no decision of its own in it: then it is the delivery's that is done.
-        let done = decided.or_else(|| self.delivery.message.message_id.clone().filter(|_| settles && !self.delivery.id_assigned));
+        let done = decided
+            .or_else(|| self.delivery.message.message_id.clone().filter(|_| settles && !self.delivery.id_assigned));
         if let Some(id) = done.filter(|_| self.ordered.crash.pass()) {
             self.forget(&commit.endpoint, &id).await;
         }
@@ -132,7 +134,9 @@ impl Step {
         for entity in entities {
             match self.ordered.transport.describe(entity).await {
                 Ok(_) => {}
-                Err(error @ (Error::NoSuchEntity(_) | Error::Refused(_))) => return Err(CommitError::Refused(error.to_string())),
+                Err(error @ (Error::NoSuchEntity(_) | Error::Refused(_))) => {
+                    return Err(CommitError::Refused(error.to_string()));
+                }
                 Err(error) => return Err(CommitError::Unavailable(error.to_string())),
             }
         }
@@ -152,7 +156,11 @@ impl Step {
         }
     }
 
-    async fn carry_out(&self, endpoint: &sprag_core::ids::EndpointName, effect: Effect) -> Result<Option<Written>, Failed> {
+    async fn carry_out(
+        &self,
+        endpoint: &sprag_core::ids::EndpointName,
+        effect: Effect,
+    ) -> Result<Option<Written>, Failed> {
         let transport = &self.ordered.transport;
         match effect {
             Effect::Store(write) => return self.write(endpoint, *write).await.map(Some),
@@ -168,7 +176,9 @@ impl Step {
             Effect::Park { .. } if self.delivery.origin == Origin::Parked => {}
             Effect::Park { sequence } => self.session()?.park(&self.delivery, sequence).await?,
             Effect::Complete => self.settle(Settlement::Complete).await?,
-            Effect::DeadLetter { reason, description } => self.settle(Settlement::DeadLetter { reason, description }).await?,
+            Effect::DeadLetter { reason, description } => {
+                self.settle(Settlement::DeadLetter { reason, description }).await?
+            }
         }
         Ok(None)
     }
@@ -206,8 +216,14 @@ impl Step {
         message_id: &MessageId,
         event_id: &sprag_core::ids::EventId,
     ) -> Result<Option<Decision>, Failed> {
-        let question =
-            Question { endpoint, message_id: Some(message_id), source_id: None, event_id, inbox: false, outcome: false };
+        let question = Question {
+            endpoint,
+            message_id: Some(message_id),
+            source_id: None,
+            event_id,
+            inbox: false,
+            outcome: false,
+        };
         Ok(self.ordered.store.check(question).await.map_err(Failed::Store)?.decision)
     }
 

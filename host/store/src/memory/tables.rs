@@ -90,7 +90,10 @@ impl Tables {
             own_recorded: recorded(question.message_id),
             source_recorded: recorded(question.source_id),
             is_final: is_final(question.message_id) || is_final(question.source_id),
-            decision: question.message_id.and_then(|id| endpoint.decisions.get(id)).map(|(decision, _)| decision.clone()),
+            decision: question
+                .message_id
+                .and_then(|id| endpoint.decisions.get(id))
+                .map(|(decision, _)| decision.clone()),
             outcome: endpoint
                 .events
                 .get(question.event_id)

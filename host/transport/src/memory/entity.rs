@@ -124,7 +124,8 @@ impl Entity {
         for slot in self.sessions.values_mut().filter(|slot| slot.paused_until.is_some_and(|until| until <= now)) {
             slot.paused_until = None;
         }
-        let used: BTreeSet<_> = self.active.values().chain(self.parked.values()).filter_map(Stored::session).cloned().collect();
+        let used: BTreeSet<_> =
+            self.active.values().chain(self.parked.values()).filter_map(Stored::session).cloned().collect();
         self.sessions.retain(|id, slot| {
             slot.state.is_some() || slot.holder.is_some() || slot.paused_until.is_some() || used.contains(id)
         });
@@ -180,14 +181,16 @@ impl Entity {
     /// Takes the locks of one session away, or of all sessions and deliveries.
     pub(super) fn lapse(&mut self, session: Option<&SessionId>) {
         let concerned = |stored: &Stored| stored.lock.is_some() && (session.is_none() || stored.session() == session);
-        let locked: Vec<_> = self.active.iter().filter(|(_, stored)| concerned(stored)).map(|(sequence, _)| *sequence).collect();
+        let locked: Vec<_> =
+            self.active.iter().filter(|(_, stored)| concerned(stored)).map(|(sequence, _)| *sequence).collect();
         for sequence in locked {
             self.give_back(sequence);
         }
         for stored in self.parked.values_mut().filter(|stored| concerned(stored)) {
             stored.lock = None;
         }
-        let ids: Vec<_> = self.sessions.keys().filter(|id| session.is_none_or(|session| session == *id)).cloned().collect();
+        let ids: Vec<_> =
+            self.sessions.keys().filter(|id| session.is_none_or(|session| session == *id)).cloned().collect();
         for id in ids {
             let turn = self.next_turn();
             let slot = self.sessions.get_mut(&id).expect("it was just found");
@@ -199,7 +202,9 @@ impl Entity {
 
     fn kind(&self, requires_session: bool) -> Result<(), Error> {
         match (self.config.requires_session, requires_session) {
-            (true, false) => Err(Error::Refused(format!("{} has sessions: its messages come with one", self.config.name))),
+            (true, false) => {
+                Err(Error::Refused(format!("{} has sessions: its messages come with one", self.config.name)))
+            }
             (false, true) => Err(Error::Refused(format!("{} has no sessions", self.config.name))),
             _ => Ok(()),
         }
@@ -215,14 +220,19 @@ impl Entity {
     ) -> Result<Option<(SessionId, LockToken, Instant)>, Error> {
         self.kind(true)?;
         let ready = self.sessions.iter().filter(|(_, slot)| slot.holder.is_none() && slot.paused_until.is_none());
-        let longest = ready.filter(|(id, _)| self.is_ready(id)).min_by_key(|(_, slot)| slot.turn).map(|(id, _)| id.clone());
+        let longest =
+            ready.filter(|(id, _)| self.is_ready(id)).min_by_key(|(_, slot)| slot.turn).map(|(id, _)| id.clone());
         Ok(longest.map(|id| {
             let (token, until) = self.hold(&id, lock());
             (id, token, until)
         }))
     }
 
-    pub(super) fn accept(&mut self, id: &SessionId, lock: impl FnOnce() -> LockToken) -> Result<Option<(LockToken, Instant)>, Error> {
+    pub(super) fn accept(
+        &mut self,
+        id: &SessionId,
+        lock: impl FnOnce() -> LockToken,
+    ) -> Result<Option<(LockToken, Instant)>, Error> {
         self.kind(true)?;
         if self.sessions.get(id).is_some_and(|slot| slot.holder.is_some()) {
             return Ok(None);
@@ -277,10 +287,19 @@ impl Entity {
         }
     }
 
-    pub(super) fn receive(&mut self, max: usize, mut lock: impl FnMut() -> LockToken) -> Result<Option<Vec<Delivery>>, Error> {
+    pub(super) fn receive(
+        &mut self,
+        max: usize,
+        mut lock: impl FnMut() -> LockToken,
+    ) -> Result<Option<Vec<Delivery>>, Error> {
         self.kind(false)?;
-        let free: Vec<_> =
-            self.active.iter().filter(|(_, stored)| stored.lock.is_none()).map(|(sequence, _)| *sequence).take(max).collect();
+        let free: Vec<_> = self
+            .active
+            .iter()
+            .filter(|(_, stored)| stored.lock.is_none())
+            .map(|(sequence, _)| *sequence)
+            .take(max)
+            .collect();
         let until = Some(Instant::now() + self.config.lock_duration);
         let deliveries: Vec<_> =
             free.into_iter().map(|sequence| self.hand_over(sequence, Lock { token: lock(), until })).collect();
@@ -300,7 +319,12 @@ impl Entity {
         Ok(free.map(|sequence| self.hand_over(sequence, Lock { token: lock(), until: None })))
     }
 
-    pub(super) fn receive_parked(&mut self, id: &SessionId, token: LockToken, lock: LockToken) -> Result<Option<Delivery>, Error> {
+    pub(super) fn receive_parked(
+        &mut self,
+        id: &SessionId,
+        token: LockToken,
+        lock: LockToken,
+    ) -> Result<Option<Delivery>, Error> {
         self.held(id, token)?;
         let oldest = self.parked.iter_mut().find(|(_, stored)| stored.session() == Some(id));
         Ok(oldest.map(|((parked_as, sequence), stored)| {
@@ -320,7 +344,13 @@ impl Entity {
         }))
     }
 
-    pub(super) fn park(&mut self, id: &SessionId, token: LockToken, delivery: &Delivery, number: u32) -> Result<(), Error> {
+    pub(super) fn park(
+        &mut self,
+        id: &SessionId,
+        token: LockToken,
+        delivery: &Delivery,
+        number: u32,
+    ) -> Result<(), Error> {
         self.held(id, token)?;
         if !self.active.values().any(|stored| stored.has_lock(delivery.lock) && stored.session() == Some(id)) {
             return Err(Error::LockLost);
@@ -423,7 +453,8 @@ impl Entity {
     pub(super) fn enqueue(&mut self, message: Message) -> Result<(), Error> {
         self.takes(&message)?;
         let mut all = self.active.values().chain(self.scheduled.values()).chain(self.parked.values());
-        let is_there = message.message_id.is_some() && all.any(|stored| stored.message.message_id == message.message_id);
+        let is_there =
+            message.message_id.is_some() && all.any(|stored| stored.message.message_id == message.message_id);
         if !is_there {
             self.put(message);
         }
@@ -450,7 +481,13 @@ impl Entity {
         replayed
     }
 
-    pub(super) fn peek(&self, part: Part, session: Option<&SessionId>, from: SequenceNumber, max: usize) -> Vec<Peeked> {
+    pub(super) fn peek(
+        &self,
+        part: Part,
+        session: Option<&SessionId>,
+        from: SequenceNumber,
+        max: usize,
+    ) -> Vec<Peeked> {
         let look = |sequence: SequenceNumber, stored: &Stored, parked_as: Option<u32>| Peeked {
             sequence,
             part,
@@ -465,16 +502,17 @@ impl Entity {
         let all: Box<dyn Iterator<Item = Peeked> + '_> = match part {
             Part::Active => Box::new(self.active.iter().map(|(sequence, stored)| look(*sequence, stored, None))),
             Part::Scheduled => Box::new(self.scheduled.iter().map(|(sequence, stored)| look(*sequence, stored, None))),
-            Part::Parked => {
-                Box::new(self.parked.iter().map(|((parked_as, sequence), stored)| look(*sequence, stored, Some(*parked_as))))
-            }
+            Part::Parked => Box::new(
+                self.parked.iter().map(|((parked_as, sequence), stored)| look(*sequence, stored, Some(*parked_as))),
+            ),
             Part::DeadLetters => Box::new(self.dead.iter().map(|(sequence, dead)| Peeked {
                 dead_letter_reason: Some(dead.reason.clone()),
                 dead_letter_description: Some(dead.description.clone()),
                 ..look(*sequence, &dead.stored, None)
             })),
         };
-        let is_wanted = |it: &Peeked| it.sequence >= from && (session.is_none() || it.message.session_id.as_ref() == session);
+        let is_wanted =
+            |it: &Peeked| it.sequence >= from && (session.is_none() || it.message.session_id.as_ref() == session);
         all.filter(is_wanted).take(max).collect()
     }
 

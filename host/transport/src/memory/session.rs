@@ -65,7 +65,8 @@ impl Session for MemorySession {
 
     async fn receive(&self, wait: Duration) -> Result<Option<Delivery>, Error> {
         self.shared.enter(Call::Receive).await?;
-        let take = |entity: &mut super::Entity| entity.receive_in_session(&self.id, self.lock, || self.shared.new_lock());
+        let take =
+            |entity: &mut super::Entity| entity.receive_in_session(&self.id, self.lock, || self.shared.new_lock());
         self.shared.wait_for(&self.source, wait, take).await
     }
 
