@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::{
     Engine,
     entity::{Address, EntityIndex, EntityKind, Topology},
-    index::{Accept, Change, Handed, Index, Pin, Sess, Settled},
+    index::{Accept, Change, Handed, Index, Pin, Sess, Settled, Slot},
     messages::{self, Prepared},
     session::Handle,
     shared::{CachedMessage, Shared},
@@ -277,7 +277,7 @@ impl Transport for Engine {
         let session = session.cloned();
         let peeked = self.shared.read_long(move |connection| {
             let mut peeked = Vec::new();
-            for seq in places {
+            for (seq, deliveries) in places {
                 if peeked.len() == max {
                     break;
                 }
@@ -290,7 +290,8 @@ impl Transport for Engine {
                     sequence: SequenceNumber(seq),
                     part,
                     enqueued_at: row.enqueued_at,
-                    delivery_count: row.deliveries,
+                    // The file may be behind: counts are written when a message is given back.
+                    delivery_count: deliveries,
                     parked_as: row.parked_as,
                     moved_at: row.moved_at,
                     dead_letter_reason: row.reason,
@@ -393,40 +394,43 @@ fn session_info(id: &SessionId, session: &Sess) -> (SessionInfo, Option<i64>) {
     (info, oldest)
 }
 
-/// The numbers of the messages in a part of an entity, from a number on, in the order of a peek: parked ones of one session in parking
-/// order, all others by number. Without a session no more than `max`; dead letters and schedules of a session are picked by the reader.
-fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId>, from: i64, max: usize) -> Vec<i64> {
+/// Numbers and delivery counts of the messages in a part of an entity, from a number on, in the order of a peek: parked ones of one session
+/// in parking order, all others by number. Without a session no more than `max`; the dead letters of a session are picked by the reader.
+fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId>, from: i64, max: usize) -> Vec<(i64, u32)> {
     let state = &index.entities[at];
-    let sessions = || {
-        let one = session.and_then(|id| state.sessions.get(id)).into_iter();
-        let all = session.is_none().then(|| state.sessions.values()).into_iter().flatten();
-        one.chain(all)
-    };
-    let mut found: Vec<(u32, i64)> = match part {
+    let one = session.and_then(|id| state.sessions.get(id)).into_iter();
+    let sessions = one.chain(session.is_none().then(|| state.sessions.values()).into_iter().flatten());
+    let mut found: Vec<(u32, Slot)> = Vec::new();
+    match part {
         Part::Active => {
-            let in_hand = |session: &Sess| session.holder.as_ref().and_then(|holder| holder.main).filter(|it| !it.is_aside()).map(|it| it.slot.seq);
-            let held = sessions().flat_map(|session| in_hand(session).into_iter().chain(session.active.iter().map(|slot| slot.seq)));
-            let plain = state.plain.available.keys().copied().chain(state.plain.locked.values().map(|locked| locked.slot.seq));
-            held.chain(plain).map(|seq| (0, seq)).collect()
+            for session in sessions {
+                let in_hand = session.holder.as_ref().and_then(|holder| holder.main).filter(|current| !current.is_aside());
+                found.extend(in_hand.map(|current| (0, current.slot)));
+                found.extend(session.active.iter().map(|slot| (0, *slot)));
+            }
+            found.extend(state.plain.slots().map(|slot| (0, slot)));
         }
         Part::Parked => {
-            let in_hand = |session: &Sess| session.holder.as_ref().and_then(|holder| holder.parked).filter(|it| !it.is_aside()).map(|it| (it.number, it.slot.seq));
-            let parked = sessions().flat_map(|session| in_hand(session).into_iter().chain(session.parked.iter().map(|(number, slot)| (*number, slot.seq))));
-            parked.map(|(number, seq)| (if session.is_some() { number } else { 0 }, seq)).collect()
+            let order = |number| if session.is_some() { number } else { 0 };
+            for session in sessions {
+                let in_hand = session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
+                found.extend(in_hand.map(|current| (order(current.number), current.slot)));
+                found.extend(session.parked.iter().map(|(number, slot)| (order(*number), *slot)));
+            }
         }
         Part::Scheduled => {
-            let of_entity = |it: &crate::index::Scheduled| it.entity == at && (session.is_none() || it.session.as_ref() == session);
-            index.scheduled.iter().filter(|(_, it)| of_entity(it)).map(|((_, seq), _)| (0, *seq)).collect()
+            for ((_, seq), it) in &index.scheduled {
+                if it.entity == at && (session.is_none() || it.session.as_ref() == session) {
+                    found.push((0, Slot { seq: *seq, expires_at: 0, deliveries: 0, size: it.size }));
+                }
+            }
         }
-        Part::DeadLetters => {
-            let dead = &state.dead;
-            dead.available.keys().copied().chain(dead.locked.values().map(|locked| locked.slot.seq)).map(|seq| (0, seq)).collect()
-        }
-    };
-    found.retain(|(_, seq)| *seq >= from);
-    found.sort_unstable();
+        Part::DeadLetters => found.extend(state.dead.slots().map(|slot| (0, slot))),
+    }
+    found.retain(|(_, slot)| slot.seq >= from);
+    found.sort_unstable_by_key(|(number, slot)| (*number, slot.seq));
     if session.is_none() {
         found.truncate(max);
     }
-    found.into_iter().map(|(_, seq)| seq).collect()
+    found.into_iter().map(|(_, slot)| (slot.seq, slot.deliveries)).collect()
 }

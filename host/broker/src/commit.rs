@@ -38,6 +38,7 @@ struct Target {
     at: Address,
     session: Option<SessionId>,
     seq: i64,
+    message_id: Option<MessageId>,
     pin: Pin,
     /// It was put aside before this commit.
     aside: bool,
@@ -94,15 +95,16 @@ impl Engine {
     /// From here on the lock does not lapse before the commit has ended, and nobody else settles the delivery.
     fn pin(&self, at: Address, held: &Held<'_>) -> Result<Target, Error> {
         let (now, lock, seq) = (Instant::now(), held.delivery.lock.0, held.delivery.sequence.0);
+        let message_id = held.delivery.message.message_id.clone();
         let Some(session) = held.session else {
             self.shared.with_index(|index| index.pin_plain(at, lock, now))?;
-            return Ok(Target { at, session: None, seq, pin: Pin::Plain { at, lock }, aside: false, state: None });
+            return Ok(Target { at, session: None, seq, message_id, pin: Pin::Plain { at, lock }, aside: false, state: None });
         };
         let id = session.id();
         self.shared.with_index(|index| {
             let (pin, current) = index.pin_delivery(at.entity, id, session.lock().0, lock, now)?;
             let state = index.state(at.entity, id, session.lock().0, now)?;
-            Ok(Target { at, session: Some(id.clone()), seq, pin: Pin::Session(pin), aside: current.is_aside(), state })
+            Ok(Target { at, session: Some(id.clone()), seq, message_id, pin: Pin::Session(pin), aside: current.is_aside(), state })
         })
     }
 }
@@ -165,6 +167,9 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
                 settled = Some(Settled::Dead);
             }
         }
+    }
+    if let Some(id) = &target.message_id {
+        tracking::decision_done(tx, endpoint, id)?;
     }
     if let Some(how) = settled.or(parked.map(Settled::Aside)) {
         tx.changes.push(match &target.pin {

@@ -51,6 +51,8 @@ pub(crate) struct Local {
     versions: HashMap<(Option<HandlerName>, Option<Digest>), i64>,
     /// Whether the outbox may have rows: a publish looks for earlier ones only then. None: look.
     pub(crate) outbox_used: Option<bool>,
+    /// The same for decisions, which only a remote transport leaves here.
+    pub(crate) decisions_used: Option<bool>,
 }
 
 impl Local {
@@ -61,6 +63,7 @@ impl Local {
             endpoints: HashMap::new(),
             versions: HashMap::new(),
             outbox_used: None,
+            decisions_used: None,
         })
     }
 
@@ -86,6 +89,7 @@ impl Local {
         self.endpoints.clear();
         self.versions.clear();
         self.outbox_used = None;
+        self.decisions_used = None;
     }
 
     /// The endpoint's number, given at its first use.

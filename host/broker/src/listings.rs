@@ -151,6 +151,10 @@ pub(crate) fn events(connection: &Connection, filter: &EventFilter, page: &Page)
     for outcome in outcomes {
         let Some(mut conditions) = conditions(connection, filter)? else { break };
         conditions.add("e.outcome = ?", outcome);
+        if filter.session.is_some() && outcome != codes::COMPLETED {
+            // Said in so many words, for the planner to see that `event_session` will do.
+            conditions.text.push("e.outcome <> 1".to_owned());
+        }
         if let Some((at, id)) = after {
             conditions.add("e.at <= ?", at);
             let at_place = conditions.values.len();

@@ -377,7 +377,6 @@ pub(crate) struct MessageRow {
     pub(crate) entity: i64,
     pub(crate) state: i64,
     pub(crate) enqueued_at: Timestamp,
-    pub(crate) deliveries: u32,
     pub(crate) id_assigned: bool,
     pub(crate) parked_as: Option<u32>,
     pub(crate) moved_at: Option<Timestamp>,
@@ -389,12 +388,12 @@ pub(crate) struct MessageRow {
 
 pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<MessageRow>, ReadFailure> {
     let mut statement = connection.prepare_cached(
-        "SELECT entity, state, session, enqueued_at, deliveries, flags, parked_as, moved_at, reason, description, size, header, body \
+        "SELECT entity, state, session, enqueued_at, flags, parked_as, moved_at, reason, description, size, header, body \
          FROM message WHERE seq = ?1",
     )?;
     let read = |row: &Row<'_>| -> rusqlite::Result<Result<MessageRow, codec::Error>> {
         let session = row.get_ref(2)?.as_str_or_null()?;
-        let message = match codec::decode(row.get_ref(11)?.as_blob()?, row.get_ref(12)?.as_blob()?, session) {
+        let message = match codec::decode(row.get_ref(10)?.as_blob()?, row.get_ref(11)?.as_blob()?, session) {
             Ok(message) => message,
             Err(error) => return Ok(Err(error)),
         };
@@ -402,13 +401,12 @@ pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<Messa
             entity: row.get(0)?,
             state: row.get(1)?,
             enqueued_at: Timestamp(row.get(3)?),
-            deliveries: row.get(4)?,
-            id_assigned: row.get::<_, i64>(5)? & ID_ASSIGNED != 0,
-            parked_as: row.get(6)?,
-            moved_at: row.get::<_, Option<i64>>(7)?.map(Timestamp),
-            reason: row.get(8)?,
-            description: row.get(9)?,
-            size: row.get(10)?,
+            id_assigned: row.get::<_, i64>(4)? & ID_ASSIGNED != 0,
+            parked_as: row.get(5)?,
+            moved_at: row.get::<_, Option<i64>>(6)?.map(Timestamp),
+            reason: row.get(7)?,
+            description: row.get(8)?,
+            size: row.get(9)?,
             message,
         }))
     };

@@ -18,6 +18,8 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
                 Ok(())
             }),
             Post::Bury { taken, dead, reason, description } => {
+                // As a dead letter it reads differently.
+                shared.cache.lock().remove(taken.slot.seq);
                 let undo = vec![Change::PutBack { taken: taken.clone() }];
                 let (queued, answer) = Queued::new(256, move |tx| bury(tx, &taken, dead, reason, &description));
                 (queued.with_undo(undo), answer)

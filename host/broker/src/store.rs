@@ -99,14 +99,7 @@ impl Store for Engine {
 
     async fn decision_done(&self, endpoint: &EndpointName, message_id: &MessageId) -> Result<(), Error> {
         let (endpoint, id) = (endpoint.clone(), message_id.clone());
-        let done = self.shared.write(64, move |tx| {
-            let number = tx.local.endpoint(tx.connection, &endpoint)?;
-            tx.execute(
-                "DELETE FROM decision WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3",
-                (inbox_hash(&endpoint, &id), number, id.as_str()),
-            )?;
-            Ok(())
-        });
+        let done = self.shared.write(64, move |tx| tracking::decision_done(tx, &endpoint, &id));
         Ok(done.await?)
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct PreparedWrite {
     write: StoreWrite,
     outgoing: Vec<(EntityName, Prepared)>,
     keep: Option<Prepared>,
+    /// None: not kept.
     decision: Option<Vec<u8>>,
 }
 
@@ -43,10 +44,7 @@ impl PreparedWrite {
             .collect::<Result<_, sprag_transport::Error>>()?;
         let kept = write.outcome.as_mut().and_then(|outcome| outcome.keep.take());
         let keep = kept.map(|message| Prepared::exact(*message)).transpose()?;
-        if !keep_decision {
-            write.decision = None;
-        }
-        let decision = write.decision.as_ref().map(|it| decision::encode(it.attempt, &it.rest)).transpose();
+        let decision = write.decision.as_ref().filter(|_| keep_decision).map(|it| decision::encode(it.attempt, &it.rest)).transpose();
         let decision = decision.map_err(|error| sprag_transport::Error::Refused(error.to_string()))?;
         Ok(Self { write, outgoing, keep, decision })
     }
@@ -93,7 +91,10 @@ pub(crate) fn examine(tx: &mut Tx<'_>, name: &EndpointName, prepared: &PreparedW
     let endpoint = tx.local.endpoint(tx.connection, name)?;
     let write = &prepared.write;
     let decided = match &write.decision {
-        Some(decision) => is_there(tx, FIND_DECISION, endpoint, inbox_hash(name, &decision.message_id), &decision.message_id)?,
+        Some(decision) => {
+            decisions_used(tx)?
+                && is_there(tx, FIND_DECISION, endpoint, inbox_hash(name, &decision.message_id), &decision.message_id)?
+        }
         None => false,
     };
     let recorded = match write.record.first() {
@@ -169,9 +170,32 @@ pub(crate) fn write(
                 "INSERT INTO decision (hash, endpoint, message_id, outcome, rest, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 (inbox_hash(name, id), endpoint, id.as_str(), codes::outcome(decision.outcome), rest, tx.now.0),
             )?;
+            tx.local.decisions_used = Some(true);
         }
     }
     Ok(if decided || recorded { Written::AlreadyDecided } else { Written::Done })
+}
+
+/// Whether there are decisions at all: the embedded engine's own commits leave none, and need not look.
+fn decisions_used(tx: &mut Tx<'_>) -> Result<bool, Stop> {
+    let used = match tx.local.decisions_used {
+        Some(used) => used,
+        None => tx.first("SELECT 1 FROM decision LIMIT 1", [], |_| Ok(()))?.is_some(),
+    };
+    tx.local.decisions_used = Some(used);
+    Ok(used)
+}
+
+/// What a decision left to do is done (P1).
+pub(crate) fn decision_done(tx: &mut Tx<'_>, name: &EndpointName, id: &MessageId) -> Result<(), Stop> {
+    if decisions_used(tx)? {
+        let endpoint = tx.local.endpoint(tx.connection, name)?;
+        tx.execute(
+            "DELETE FROM decision WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3",
+            (inbox_hash(name, id), endpoint, id.as_str()),
+        )?;
+    }
+    Ok(())
 }
 
 fn still_holds(tx: &Tx<'_>, endpoint: i64, read: &StateRead) -> Result<bool, Stop> {

@@ -32,6 +32,11 @@ impl Plain {
         self.available.insert(slot.seq, slot);
         self.wake.notify_one();
     }
+
+    /// All of them, in hands or not.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.available.values().copied().chain(self.locked.values().map(|locked| locked.slot))
+    }
 }
 
 impl Index {
