@@ -78,7 +78,7 @@ impl FromStr for Import {
 /// A handler's source.
 #[derive(Debug, Clone)]
 pub struct Project {
-    /// The component's name: that of the Cargo or npm package, else that of the folder or of the single file.
+    /// The component's name: that of the Cargo, npm or Python project, else that of the folder or of the single file.
     pub name: String,
     pub language: Language,
     pub folder: PathBuf,
@@ -166,7 +166,11 @@ impl Project {
             }));
         }
         if let Some(entry) = first(&PYTHON_ENTRIES) {
-            return Ok(Some(Project { name: folder_name(), language: Language::Python, folder, entry: Some(entry) }));
+            let manifest = path.join("pyproject.toml");
+            let named = if manifest.is_file() { toml_file(&manifest)? } else { toml::Table::new() };
+            let name = named.get("project").and_then(|project| project.get("name")?.as_str()).map(str::to_owned);
+            let name = name.unwrap_or_else(folder_name);
+            return Ok(Some(Project { name, language: Language::Python, folder, entry: Some(entry) }));
         }
         Ok(None)
     }
@@ -202,6 +206,19 @@ impl Project {
         }
         Ok(hex(&hash.finalize()))
     }
+}
+
+/// Copies a project's sources, links resolved: into a sandbox that a compiler sees nothing outside of.
+pub(crate) fn copy_sources(from: &Path, to: &Path) -> Result<(), Error> {
+    let mut files = BTreeMap::new();
+    collect_files(from, &mut BTreeSet::new(), &mut files)?;
+    for file in files.keys() {
+        let target = to.join(file.strip_prefix(from).expect("files are collected below the folder"));
+        let doing = || format!("copying {}", file.display());
+        fs::create_dir_all(target.parent().expect("a file lies in a folder")).doing(doing)?;
+        fs::copy(file, target).doing(doing)?;
+    }
+    Ok(())
 }
 
 /// Hexadecimal SHA-256.
@@ -264,8 +281,11 @@ fn add_path_dependencies(folder: &Path, folders: &mut BTreeSet<PathBuf>) -> Resu
 }
 
 fn rust_manifest(folder: &Path) -> Result<toml::Table, Error> {
-    let manifest = folder.join("Cargo.toml");
-    read(&manifest).and_then(|text| toml::from_str(&text).map_err(|error| not_readable(&manifest, &error)))
+    toml_file(&folder.join("Cargo.toml"))
+}
+
+fn toml_file(file: &Path) -> Result<toml::Table, Error> {
+    read(file).and_then(|text| toml::from_str(&text).map_err(|error| not_readable(file, &error)))
 }
 
 fn read(file: &Path) -> Result<String, Error> {

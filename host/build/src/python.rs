@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::project::copy_sources;
 use crate::toolbox::{find_program, run};
 use crate::{Doing, Error, Progress, Project, Report, Toolbox, component};
 
@@ -58,7 +59,10 @@ impl Componentizer {
         let module = entry.file_stem().expect("an entry is a file").to_string_lossy().into_owned();
         let mut command = Command::new(tools.join("bin/componentize-py"));
         command.arg("-d").arg(&wit.folder).args(["-w", &wit.world, "componentize", &module]);
-        command.arg("-p").arg(&project.folder).arg("-o").arg(&out);
+        // componentize-py runs the module in a sandbox that follows no link out of its folders.
+        let sources = scratch.path().join("sources");
+        copy_sources(&project.folder, &sources)?;
+        command.arg("-p").arg(&sources).arg("-o").arg(&out);
         // The project's own packages, if it has some; never those that happen to be installed on this machine.
         let own_packages = project.folder.join(".venv");
         command.env("VIRTUAL_ENV", if own_packages.is_dir() { own_packages } else { tools.clone() });
