@@ -107,9 +107,9 @@ pub(crate) struct BuildArgs {
     /// Projects or single source files
     #[arg(default_value = ".")]
     pub paths: Vec<PathBuf>,
-    /// Where the components go
-    #[arg(long, value_name = "DIR", default_value = "handlers")]
-    pub out: PathBuf,
+    /// Where the components go [default: handlers/ beside the nearest sprag.toml upwards, else the project's folder]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

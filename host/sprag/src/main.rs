@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod config;
 mod failure;
+mod host;
 mod hostfile;
 mod output;
 mod verbs;

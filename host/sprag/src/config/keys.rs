@@ -153,7 +153,7 @@ pub(crate) static SOURCE: Section = Section {
 pub(crate) static INBOX: Section = Section {
     doc: "What an endpoint remembers of handled messages.",
     keys: &[
-        key("store", Kind::Choice(&["embedded", "memory"]), "\"embedded\"", "Where. `memory` forgets at the end of the process."),
+        optional("store", Kind::Choice(&["embedded", "memory"]), "\"embedded\"", "Where: the endpoint's own `store`, which is the default."),
         key("mode", Kind::Choice(&["record"]), "\"record\"", "Check before, record after success."),
         key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
         key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),
@@ -193,8 +193,8 @@ pub(crate) static RULE: Section = Section {
 pub(crate) static HANDLER: Section = Section {
     doc: "Settings of the handler whose file has this name. Without a section a handler has the defaults.",
     keys: &[
-        optional("config", Kind::Free, "{ currency = \"EUR\" }", "What its `config` import answers. A text `env:NAME` or `file:PATH` is read from there."),
-        optional("grant", Kind::Texts, "[\"state\", \"config\"]", "Imports it may use beside context, outgoing, log, clocks and random."),
+        optional("config", Kind::Free, "{ currency = \"EUR\" }", "What its `config` import answers; granted by being there. A text `env:NAME` or `file:PATH` is read from there."),
+        optional("grant", Kind::Texts, "[\"state\"]", "Imports it may use beside context, outgoing, log, clocks and random: state, config."),
         optional("limits", Kind::Table(&LIMITS), "{ time = \"5s\", memory = \"64MiB\" }", "What one run may use."),
         key("isolation", Kind::Choice(&["message", "session", "pooled"]), "\"message\"", "message: a fresh instance for each; session, pooled: a healthy one is used again."),
         optional("folders", Kind::Tables(&FOLDER), "[{ host = \"rates\", guest = \"/rates\" }]", "Folders it may open."),
@@ -205,14 +205,14 @@ pub(crate) static HANDLER: Section = Section {
 pub(crate) static LIMITS: Section = Section {
     doc: "What one run may use.",
     keys: &[
-        key("time", Kind::Duration("1ms", "1h"), "\"30s\"", "Wall time, host calls included."),
-        key("memory", Kind::Bytes("64KiB", "4GiB"), "\"128MiB\"", "Linear memory."),
+        key("time", Kind::Duration("1ms", "1h"), "\"5s\"", "Wall time, host calls included."),
+        key("memory", Kind::Bytes("64KiB", "4GiB"), "\"64MiB\"", "Linear memory."),
         key("stack", Kind::Bytes("64KiB", "8MiB"), "\"1MiB\"", "Stack."),
-        key("tables", Kind::Count(1, 1_000_000), "60000", "Elements of all tables."),
+        key("tables", Kind::Count(1, 1_000_000), "100000", "Elements of all tables."),
         key("outgoing", Kind::Count(0, 100_000), "1000", "Messages published by one run."),
         key("outgoing_bytes", Kind::Bytes("0B", "1GiB"), "\"16MiB\"", "Their size together."),
         key("log", Kind::Bytes("0B", "16MiB"), "\"64KiB\"", "Log text of one run; more is cut."),
-        key("body", Kind::Bytes("1KiB", "100MiB"), "\"16MiB\"", "Largest body that it is given."),
+        key("body", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body of one message that it publishes."),
     ],
     later: &["sql_time"],
 };

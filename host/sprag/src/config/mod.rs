@@ -21,6 +21,7 @@ use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::RetryPolicy,
 };
+use sprag_runtime::HandlerConfig;
 
 pub(crate) use read::{Finding, nearest};
 pub(crate) use sample::sample;
@@ -37,7 +38,7 @@ pub(crate) struct Config {
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
     pub endpoints: Vec<Endpoint>,
-    pub handlers: BTreeMap<HandlerName, Handler>,
+    pub handlers: BTreeMap<HandlerName, HandlerConfig>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,52 +93,17 @@ pub(crate) struct Endpoint {
     pub host_ended_limit: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum StoreKind {
+    #[default]
     Embedded,
     Memory,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
-    pub store: StoreKind,
     pub retention: Duration,
     pub cleanup_interval: Duration,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Handler {
-    pub config: Vec<(String, String)>,
-    pub grants: Vec<String>,
-    pub limits: Limits,
-    pub isolation: Isolation,
-    pub folders: Vec<Folder>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    pub time: Duration,
-    pub memory: u64,
-    pub stack: u64,
-    pub tables: u64,
-    pub outgoing: u64,
-    pub outgoing_bytes: u64,
-    pub log: u64,
-    pub body: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Isolation {
-    Message,
-    Session,
-    Pooled,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Folder {
-    pub host: PathBuf,
-    pub guest: String,
-    pub write: bool,
 }
 
 /// Why there is no configuration: everything that is wrong with it.
@@ -215,8 +181,9 @@ impl Config {
     }
 
     /// The settings of a handler; the defaults when it has no section.
-    pub(crate) fn handler(&self, name: &HandlerName) -> Handler {
-        self.handlers.get(name).cloned().unwrap_or_else(parse::default_handler)
+    pub(crate) fn handler(&self, name: &HandlerName) -> HandlerConfig {
+        let config = self.handlers.get(name).cloned().unwrap_or_else(parse::default_handler);
+        HandlerConfig { name: Some(name.clone()), ..config }
     }
 
     /// Every entity that can be sent to.

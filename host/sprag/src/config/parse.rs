@@ -6,10 +6,11 @@ use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::{Jitter, RetryPolicy, Rule, Schedule, Strategy},
 };
+use sprag_runtime::{Folder, HandlerConfig, Isolation, Limits};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Endpoint, Finding, Folder, Handler, Host, Inbox, Isolation, Limits, Queue, StoreKind, Topic,
+    Config, Endpoint, Finding, Host, Inbox, Queue, StoreKind, Topic,
     keys::{self, Section},
     nearest,
     read::{self, Source, Table},
@@ -50,16 +51,18 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
     let host = read_host(&host, base);
     let mut queues = Vec::new();
     for table in root.tables("queue") {
-        let Some(name) = table.text("name") else { continue };
+        let name = table.text("name");
+        let queue = Queue {
+            duplicate_window: table.duration("duplicate_window"),
+            max_message_size: table.bytes("max_message_size").expect(DECLARED),
+            ..read_queue(&table, name.as_deref().unwrap_or_default().into())
+        };
+        let Some(name) = name else { continue };
         places.entities.push((name.as_str().into(), table.span_of("name")));
         if name.contains('/') {
             table.source.found(table.span_of("name"), read::BAD_VALUE, format!("the queue's name {name:?} has a `/`, which stands between a topic and its subscription"));
         }
-        queues.push(Queue {
-            duplicate_window: table.duration("duplicate_window"),
-            max_message_size: table.bytes("max_message_size").expect(DECLARED),
-            ..read_queue(&table, name.into())
-        });
+        queues.push(queue);
     }
     let mut topics = Vec::new();
     for table in root.tables("topic") {
@@ -136,6 +139,10 @@ fn count(table: &Table<'_, '_>, name: &str) -> u32 {
     u32::try_from(table.count(name).expect(DECLARED)).expect("the key table's bounds are below 2^32")
 }
 
+fn size(table: &Table<'_, '_>, name: &str) -> usize {
+    usize::try_from(table.bytes(name).expect(DECLARED)).expect("the key table's bounds fit an address space of 64 bits")
+}
+
 fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint> {
     let name = table.text("name");
     if let Some(name) = &name {
@@ -150,6 +157,7 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
         names.into_iter().map(|(name, _)| name.into()).collect()
     });
     let handlers = table.texts("handlers");
+    let store = store_kind(table);
     if handlers.as_ref().is_some_and(Vec::is_empty) {
         table.source.found(table.span_of("handlers"), read::BAD_VALUE, "`handlers` is empty; leave it out for every handler that names the event type");
     }
@@ -158,9 +166,9 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
         source: source.clone().unwrap_or_else(|| "".into()),
         concurrency: count(table, "concurrency"),
         handlers: handlers.unwrap_or_default().into_iter().map(|(name, _)| name.into()).collect(),
-        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox)),
+        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox, store)),
         retry: table.table("retry").map(|retry| read_retry(&retry)),
-        store: store_kind(table),
+        store,
         publish,
         host_ended_limit: count(table, "host_ended_limit"),
     };
@@ -185,11 +193,18 @@ fn store_kind(table: &Table<'_, '_>) -> StoreKind {
     }
 }
 
-fn read_inbox(table: &Table<'_, '_>) -> Inbox {
+fn read_inbox(table: &Table<'_, '_>, otherwise: StoreKind) -> Inbox {
     // There is one mode in this build; asking for it reports any other.
     table.text("mode");
+    let store = match table.text("store").as_deref() {
+        Some("memory") => StoreKind::Memory,
+        Some(_) => StoreKind::Embedded,
+        None => otherwise,
+    };
+    if store != otherwise {
+        table.source.found(table.span_of("store"), read::NOT_YET, "an inbox in another store than its endpoint's is not in this build yet; give both the same `store`");
+    }
     Inbox {
-        store: store_kind(table),
         retention: table.duration("retention").expect(DECLARED),
         cleanup_interval: table.duration("cleanup_interval").expect(DECLARED),
     }
@@ -251,7 +266,7 @@ const GRANTS: [&str; 2] = ["state", "config"];
 /// Grants of later builds, by what comes before a colon.
 const LATER_GRANTS: [&str; 2] = ["sql", "http"];
 
-fn read_handler(table: &Table<'_, '_>, base: &Path) -> Handler {
+fn read_handler(table: &Table<'_, '_>, base: &Path) -> HandlerConfig {
     let mut grants = Vec::new();
     for (grant, span) in table.texts("grant").unwrap_or_default() {
         let kind = grant.split(':').next().unwrap_or_default();
@@ -264,11 +279,7 @@ fn read_handler(table: &Table<'_, '_>, base: &Path) -> Handler {
             table.source.found(Some(span), read::BAD_VALUE, format!("unknown grant {grant:?}; {advice}"));
         }
     }
-    let isolation = match table.text("isolation").as_deref() {
-        Some("session") => Isolation::Session,
-        Some("pooled") => Isolation::Pooled,
-        _ => Isolation::Message,
-    };
+    let isolation = table.text("isolation").as_deref().and_then(Isolation::from_name).unwrap_or_default();
     let folders = table
         .tables("folders")
         .iter()
@@ -278,33 +289,37 @@ fn read_handler(table: &Table<'_, '_>, base: &Path) -> Handler {
                 folder.source.found(folder.span_of("guest"), read::BAD_VALUE, "`guest` of a folder starts with `/`");
             }
             Some(Folder {
-                host: base.join(folder.text("host")?),
+                path: base.join(folder.text("host")?),
                 guest: guest?,
                 write: folder.boolean("write").expect(DECLARED),
             })
         })
         .collect();
     let limits = table.table("limits").unwrap_or_else(|| unwritten(table.source, &keys::LIMITS));
-    Handler { config: read_free(table, base), grants, limits: read_limits(&limits), isolation, folders }
+    // The import is granted by the table being there; `grant = ["config"]` alone grants an empty one.
+    let asked = grants.iter().any(|grant| grant == "config");
+    grants.retain(|grant| grant != "config");
+    let config = read_free(table, base).or_else(|| asked.then(BTreeMap::new));
+    HandlerConfig { name: None, grant: grants, config, limits: read_limits(&limits), isolation, folders }
 }
 
 fn read_limits(table: &Table<'_, '_>) -> Limits {
     Limits {
         time: table.duration("time").expect(DECLARED),
-        memory: table.bytes("memory").expect(DECLARED),
-        stack: table.bytes("stack").expect(DECLARED),
-        tables: table.count("tables").expect(DECLARED),
-        outgoing: table.count("outgoing").expect(DECLARED),
-        outgoing_bytes: table.bytes("outgoing_bytes").expect(DECLARED),
-        log: table.bytes("log").expect(DECLARED),
-        body: table.bytes("body").expect(DECLARED),
+        memory: size(table, "memory"),
+        stack: size(table, "stack"),
+        tables: count(table, "tables") as usize,
+        outgoing: count(table, "outgoing"),
+        outgoing_bytes: size(table, "outgoing_bytes"),
+        log: size(table, "log"),
+        body: size(table, "body"),
     }
 }
 
-/// A handler's own settings as texts: a text as it is, or what it points to; anything else as it is written.
-fn read_free(table: &Table<'_, '_>, base: &Path) -> Vec<(String, String)> {
-    let mut entries = Vec::new();
-    for (name, value) in table.free("config").into_iter().flatten() {
+/// A handler's own settings as texts: a text as it is, or what it points to; anything else as JSON.
+fn read_free(table: &Table<'_, '_>, base: &Path) -> Option<BTreeMap<String, String>> {
+    let mut entries = BTreeMap::new();
+    for (name, value) in table.free("config")? {
         let text = match value.get_ref() {
             DeValue::String(text) => match units::reference(text, base) {
                 None => text.to_string(),
@@ -314,18 +329,23 @@ fn read_free(table: &Table<'_, '_>, base: &Path) -> Vec<(String, String)> {
                     continue;
                 }
             },
-            DeValue::Integer(number) => number.to_string(),
-            DeValue::Float(number) => number.to_string(),
-            DeValue::Boolean(flag) => flag.to_string(),
-            DeValue::Datetime(at) => at.to_string(),
-            DeValue::Array(_) | DeValue::Table(_) => {
-                table.source.found(Some(value.span()), read::BAD_VALUE, format!("`{}` in the handler's config: texts, numbers and true or false only", name.get_ref()));
-                continue;
-            }
+            other => json(other).to_string(),
         };
-        entries.push((name.get_ref().to_string(), text));
+        entries.insert(name.get_ref().to_string(), text);
     }
-    entries
+    Some(entries)
+}
+
+fn json(value: &DeValue<'_>) -> serde_json::Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => i64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).map_or_else(|_| number.to_string().into(), Into::into),
+        DeValue::Float(number) => number.as_str().parse::<f64>().map_or_else(|_| number.to_string().into(), Into::into),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(at) => at.to_string().into(),
+        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(entries) => entries.iter().map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref()))).collect::<serde_json::Map<_, _>>().into(),
+    }
 }
 
 /// Names that are there twice, and names that stand for nothing.
@@ -393,7 +413,7 @@ pub(crate) fn default_endpoint(name: &str, entity: EntityName) -> Endpoint {
         source: entity,
         concurrency: count(&table, "concurrency"),
         handlers: Vec::new(),
-        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX))),
+        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX), StoreKind::default())),
         retry: None,
         store: StoreKind::Embedded,
         publish: None,
@@ -401,7 +421,7 @@ pub(crate) fn default_endpoint(name: &str, entity: EntityName) -> Endpoint {
     }
 }
 
-pub(crate) fn default_handler() -> Handler {
+pub(crate) fn default_handler() -> HandlerConfig {
     let source = Source::new("", Path::new("."));
     read_handler(&unwritten(&source, &keys::HANDLER), Path::new("."))
 }

@@ -44,7 +44,8 @@ fn the_example_of_the_contract_means_what_it_says() {
     assert_eq!((rule.attempts, rule.base), (2, Duration::from_secs(1)), "what a rule leaves out comes from the policy");
     let handler = config.handler(&"payment".into());
     assert_eq!(handler.limits.memory, 64 << 20);
-    assert_eq!(handler.config, [("currency".to_owned(), "EUR".to_owned()), ("rate".to_owned(), "3".to_owned())]);
+    let expected = [("currency".to_owned(), "EUR".to_owned()), ("rate".to_owned(), "3".to_owned())];
+    assert_eq!(handler.config, Some(expected.into()));
     assert_eq!(config.host.data, Path::new("/somewhere/.sprag"));
     assert_eq!(config.host.console, CONSOLE);
 }
@@ -85,6 +86,15 @@ fn each_mistake_has_one_clear_message_with_its_place() {
         let got = wrong(text);
         assert!(got.contains(expected), "{text}\n  got: {got}\n  not: {expected}");
     }
+}
+
+/// The runtime's defaults and those that the sample shows are the same.
+#[test]
+fn limits_left_out_are_the_runtimes() {
+    let default = right("").handler(&"any".into());
+    assert_eq!(default.limits, sprag_runtime::Limits::default());
+    assert!(default.config.is_none() && default.grant.is_empty());
+    assert_eq!(default.isolation, sprag_runtime::Isolation::default());
 }
 
 #[test]

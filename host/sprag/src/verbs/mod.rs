@@ -5,16 +5,21 @@ mod check;
 mod doctor;
 mod explain;
 mod list;
+mod project;
 mod send;
+mod serve;
 
 use crate::{
     cli::{Cli, Verb},
-    failure::{Failure, Outcome},
+    failure::Outcome,
 };
 
 pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.verb {
-        Verb::New(_) | Verb::Build(_) | Verb::Dev(_) | Verb::Run(_) => Err(Failure::failed("not wired yet")),
+        Verb::New(args) => project::new(&args),
+        Verb::Build(args) => project::build(&args),
+        Verb::Dev(args) => serve::dev(&args),
+        Verb::Run(args) => serve::run(&args),
         Verb::Check(args) => check::check(&args),
         Verb::Send(args) => send::send(args),
         Verb::Events(args) => list::events(args),

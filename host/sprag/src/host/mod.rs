@@ -1,0 +1,191 @@
+//! A host, from start to stop: what `dev` and `run` have in common.
+//!
+//! Start reading at [`serve`]. `parts` opens the engine and puts the endpoints together, `handlers` keeps the handlers and what is known of them,
+//! `say` writes what `dev` shows.
+//!
+//! Order at start: the data folder first, because whoever holds it decides whether anything else may happen; then the port; then handlers and
+//! endpoints; last the file that tells the other verbs where the host is. At the end the same backwards.
+
+mod handlers;
+mod parts;
+mod say;
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use sprag_console::Console;
+use sprag_core::{ids::HandlerName, seal::Seal};
+use sprag_store::Store;
+use sprag_worker::{
+    Left, Stop, Worker, WorkerConfig,
+    operations::{Host as Operating, HostConfig},
+    signal::{Counters, Signals},
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub(crate) use handlers::Board;
+
+use crate::{
+    config::Config,
+    failure::{Exit, Failure, Outcome},
+    hostfile::{self, HostFile},
+    output,
+};
+
+/// What differs between `dev` and `run`.
+pub(crate) struct Plan {
+    pub config: Config,
+    /// The folder that is run: `.sprag/host.json` goes there.
+    pub folder: PathBuf,
+    pub watch: bool,
+    /// `dev`: lines for a person. Else the log.
+    pub show: Option<say::Show>,
+}
+
+pub(crate) use say::Show;
+
+/// How long is waited for things that must not hold up the exit any more.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Runs a host until it is told to stop.
+pub(crate) fn serve(plan: Plan) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+    let outcome = runtime.block_on(run(plan));
+    // A component that hangs in a host call must not hang the exit (A70).
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(mut plan: Plan) -> Outcome {
+    let began = Instant::now();
+    let mut signals = Told::listen()?;
+    let engine = parts::open(&plan.config).await?;
+    let token = hostfile::random_hex(32);
+    let console = sprag_console::Config { listen: plan.config.host.console, token: token.clone(), operator: operator() };
+    let console = Console::bind(console).await.map_err(|error| {
+        let code = if matches!(error, sprag_console::Error::PortTaken(_)) { "SPR0402" } else { "SPR0204" };
+        Failure::failed(error.to_string()).code(code).help("another address: [host] console in sprag.toml, or --console 127.0.0.1:0")
+    })?;
+    let address = console.address();
+
+    let board = Board::new(plan.config.host.handlers.clone(), plan.show.is_some());
+    let wasm = parts::runtime(&plan.config).await?;
+    let configs: Arc<Config> = Arc::new(plan.config.clone());
+    let settings = {
+        let configs = Arc::clone(&configs);
+        Arc::new(move |name: &HandlerName| configs.handler(name))
+    };
+    let registry = sprag_runtime::Registry::new(if plan.config.file.is_some() { parts::handlers_of(&plan.config) } else { Vec::new() });
+    let watched = handlers::start(&wasm, &registry, &plan, settings, &board).await?;
+    if plan.config.file.is_none() {
+        // Which endpoints there are follows from what the handlers claim (P28), so the first look comes before.
+        board.first_pass().await;
+        plan.config = handlers::endpoints_for(&plan.folder, plan.config, &registry);
+        registry.set_endpoints(parts::handlers_of(&plan.config));
+    }
+    parts::declare(&engine, &plan.config).await?;
+
+    let seal = Seal::new(&parts::control_key(&plan.config)?);
+    let (stop, stopped) = Stop::new();
+    let embedded: Arc<dyn Store> = Arc::new(engine.clone());
+    let endpoints = parts::endpoints(&engine, &embedded, &plan.config);
+    let adapter = Arc::new(handlers::Adapter(Arc::clone(&registry)));
+    let lifecycle = Signals::default();
+    let shown = say::follow(&lifecycle, plan.show);
+    let worker = WorkerConfig {
+        endpoints: endpoints.clone(),
+        handlers: adapter.clone(),
+        flight: plan.config.host.data.join("flight"),
+        seal: seal.clone(),
+        signals: lifecycle,
+        counters: Arc::new(Counters::default()),
+        clock: crate::cli::now,
+    };
+    let worker = Worker::build(worker, stopped.clone()).await.map_err(|error| Failure::failed(error.to_string()).code("SPR0406"))?;
+    let operations = Operating::new(HostConfig {
+        endpoints,
+        transport: Arc::new(engine.clone()),
+        enqueuing_store: Some(embedded),
+        handlers: adapter,
+        listing: Arc::new(handlers::Listing { registry: Arc::clone(&registry), board: Arc::clone(&board) }),
+        seal,
+        clock: crate::cli::now,
+    });
+    let served = tokio::spawn(console.serve(Arc::new(operations), {
+        let stopped = stopped.clone();
+        async move { stopped.wait().await }
+    }));
+    let running = tokio::spawn(worker.run(plan.config.host.shutdown_grace));
+    let file = HostFile { address: format!("http://{address}"), token, pid: std::process::id() };
+    let written = file.write(&plan.folder).map_err(|error| {
+        Failure::failed(format!("cannot write .sprag/host.json in {}: {error}", plan.folder.display())).code("SPR0403")
+    })?;
+    say::ready(&plan, address, &registry, wasm.mode(), began.elapsed());
+
+    signals.recv().await;
+    say::stopping(&plan);
+    // Nobody listens when everything has stopped by itself already.
+    let _ = stop.send(true);
+    let left = tokio::select! {
+        left = running => left.map_err(|error| Failure::failed(format!("the worker has ended: {error}")))?,
+        () = signals.recv() => return Err(unclean("a second signal came before everything was finished", &[])),
+    };
+    if !left.is_empty() {
+        return Err(unclean("the grace period is over", &left));
+    }
+    drop(watched);
+    if let Ok(Ok(Err(error))) = tokio::time::timeout(LAST, served).await {
+        return Err(Failure::failed(error.to_string()));
+    }
+    engine.close().await;
+    drop(written);
+    drop(shown);
+    say::stopped(&plan);
+    Ok(Exit::Done)
+}
+
+/// Names what was left (A10, A70).
+fn unclean(why: &str, left: &[Left]) -> Failure {
+    let mut text = format!("not a clean stop: {why}");
+    for run in left {
+        let session = run.session.as_ref().map(|session| format!(" of session {}", output::one_line(session.as_str()))).unwrap_or_default();
+        text.push_str(&format!(
+            "\n  left: event {}{session} at endpoint {}, running for {:.1} s",
+            output::one_line(run.event_id.as_str()),
+            run.endpoint,
+            run.running_for.as_secs_f64()
+        ));
+    }
+    Failure::failed(text).code("SPR0404").help("nothing is lost: what was left is delivered again at the next start")
+}
+
+/// Whoever runs the host holds its token, so actions are theirs.
+fn operator() -> String {
+    std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}
+
+/// The signals that end a host.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
