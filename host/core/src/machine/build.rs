@@ -30,14 +30,11 @@ pub(super) fn decided(
     rest: Vec<Effect>,
 ) -> Commit {
     let rest = with_state(arrival, known, rest);
-    if let Some(outcome) = &write.outcome
-        && let Some(message_id) = &arrival.message_id
-        && rules_keep_decision(arrival)
-    {
+    if let Some(message_id) = &arrival.message_id {
         write.decision = Some(Decision {
             message_id: message_id.clone(),
-            outcome: outcome.outcome,
-            attempt: outcome.attempts,
+            outcome: write.outcome.as_ref().map_or(Outcome::Skipped, |outcome| outcome.outcome),
+            attempt: write.outcome.as_ref().map_or(0, |outcome| outcome.attempts),
             rest: rest.clone(),
         });
     }
@@ -45,14 +42,6 @@ pub(super) fn decided(
     effects.push(Effect::Store(Box::new(write)));
     effects.extend(rest);
     commit(rules, effects)
-}
-
-/// An operator's message is decided by its action's row, the others by their decision.
-fn rules_keep_decision(arrival: &Arrival) -> bool {
-    !matches!(
-        arrival.kind,
-        MessageType::Skip | MessageType::HandoffCompleted | MessageType::HandoffFailed | MessageType::SkipSession
-    )
 }
 
 /// Completes without writing anything but a state that is due.
@@ -369,17 +358,13 @@ pub(super) fn fail(rules: &Rules, arrival: &Arrival, known: &Known<'_>, fail: Fa
     decided(rules, arrival, known, write, rest)
 }
 
-/// The state with this event blocking it. The time since when is that of the first block of the same kind.
+/// The state with this event blocking it. A parked copy that blocks still counts as parked, since it is completed only after this write:
+/// a count too high is harmless, one too low is not (P16). The time since when is that of the first block of the same kind.
 pub(super) fn blocked(arrival: &Arrival, known: &Known<'_>, kind: BlockKind, attempt: u32) -> SessionState {
     let before = known.state.block.as_ref().filter(|block| block.is_of(&arrival.event_id));
     let since_attempt = match arrival.kind {
         MessageType::Resubmission => attempt.saturating_sub(1),
         _ => before.map_or(0, |block| block.since_attempt),
-    };
-    let parked = match arrival.origin {
-        // The copy that blocks is no longer parked once this commit is through.
-        Origin::Parked => known.state.parked.saturating_sub(1),
-        Origin::Main => known.state.parked,
     };
     SessionState {
         block: Some(Block {
@@ -390,7 +375,6 @@ pub(super) fn blocked(arrival: &Arrival, known: &Known<'_>, kind: BlockKind, att
             since_attempt,
             since: before.filter(|block| block.kind == kind).map_or(known.now, |block| block.since),
         }),
-        parked,
         ..known.state.clone()
     }
 }

@@ -173,27 +173,32 @@ fn open_action<'a>(known: &Known<'a>) -> Option<&'a Action> {
 /// The session may have moved on since: a parked copy that was decided and not completed comes again only with the next drain. Then only
 /// its completion is left, since repeating a block or a retry would bring back what has been resolved.
 fn carry_out(rules: &Rules, arrival: &Arrival, known: &Known<'_>, decision: &Decision) -> Commit {
+    let settles = |effect: &&Effect| matches!(effect, Effect::Complete | Effect::DeadLetter { .. });
+    let settle_only = || build::commit(rules, decision.rest.iter().filter(settles).cloned().collect());
+    let whole = || build::commit(rules, decision.rest.clone());
+    if arrival.kind == MessageType::SkipSession {
+        let unfinished = known.state.skip_parked.is_none() && (known.state.block.is_some() || known.state.parked > 0);
+        return if unfinished { whole() } else { settle_only() };
+    }
     let still = known
         .answer
         .outcome
         .as_ref()
         .is_none_or(|stored| stored.outcome == decision.outcome && stored.attempts <= decision.attempt);
-    let own_block = known.state.is_blocked_by(&arrival.event_id);
+    let own = known.state.block.as_ref().filter(|block| block.is_of(&arrival.event_id));
+    if !still || known.state.block.is_some() && own.is_none() {
+        return settle_only();
+    }
     let blocks = decision
         .rest
         .iter()
         .any(|effect| matches!(effect, Effect::SetState(state) if state.is_blocked_by(&arrival.event_id)));
-    let settles = |effect: &&Effect| matches!(effect, Effect::Complete | Effect::DeadLetter { .. });
-    if !still || known.state.block.is_some() && !own_block {
-        return build::commit(rules, decision.rest.iter().filter(settles).cloned().collect());
-    }
     if blocks {
-        // A block that stands already was the step before the completion; one that does not is made again, its retry before it.
-        let rest = decision.rest.iter().filter(|effect| !own_block || settles(effect)).cloned();
-        return build::commit(rules, rest.collect());
+        // A block of this very decision was the step before the completion; without it all is done again, its retry first.
+        return if own.is_some_and(|block| block.attempt >= decision.attempt) { settle_only() } else { whole() };
     }
     let mut effects = vec![];
-    if own_block {
+    if own.is_some() {
         effects.extend(build::unblock(rules, arrival, known));
     }
     effects.extend(decision.rest.iter().filter(settles).cloned());

@@ -142,16 +142,10 @@ fn resolve(
         action: build::applied(known, text),
         ..Default::default()
     };
-    let mut effects = vec![Effect::Store(Box::new(write))];
-    effects.extend(cancel_scheduled(rules, arrival, known));
-    effects.extend(build::unblock_own(rules, arrival, known));
-    let rest = build::complete_only(rules, arrival, known).effects;
-    if effects.iter().any(|effect| matches!(effect, Effect::SetState(_))) {
-        effects.push(Effect::Complete);
-    } else {
-        effects.extend(rest);
-    }
-    build::commit(rules, effects)
+    let mut rest: Vec<Effect> = cancel_scheduled(rules, arrival, known).into_iter().collect();
+    rest.extend(build::unblock_own(rules, arrival, known));
+    rest.push(Effect::Complete);
+    build::decided(rules, arrival, known, write, rest)
 }
 
 /// Takes back, best effort, the retry or the deadline that the block is waiting for (P11).
@@ -194,7 +188,7 @@ fn skip_session(rules: &Rules, arrival: &Arrival, known: &Known<'_>, action: &Ac
     if known.state.block.is_none() && known.state.parked == 0 {
         return refuse(rules, arrival, known, "nothing blocks the session and nothing is parked in it".into());
     }
-    let mut effects = vec![];
+    let mut rest = vec![];
     let mut write = StoreWrite { action: build::applied(known, "skipped"), ..Default::default() };
     if let Some(block) = &known.state.block {
         write.finals.extend(block.source_id.clone());
@@ -213,17 +207,14 @@ fn skip_session(rules: &Rules, arrival: &Arrival, known: &Known<'_>, action: &Ac
             message_id: None,
             ..build::history(&blocker, known, HistoryKind::Action, Some(Outcome::Skipped), block.attempt)
         });
-        effects.push(Effect::Store(Box::new(write)));
-        effects.extend(cancel_scheduled(rules, &blocker, known));
-    } else {
-        effects.push(Effect::Store(Box::new(write)));
+        rest.extend(cancel_scheduled(rules, &blocker, known));
     }
     let mut state = SessionState { block: None, ..known.state.clone() };
     if state.parked > 0 {
         state.skip_parked = Some(SkipParked { below: state.next_sequence, reason, by: action.by.clone() });
-        effects.push(build::trigger(rules, arrival, known));
+        rest.push(build::trigger(rules, arrival, known));
     }
-    effects.push(Effect::SetState(state));
-    effects.push(Effect::Complete);
-    build::commit(rules, effects)
+    rest.push(Effect::SetState(state));
+    rest.push(Effect::Complete);
+    build::decided(rules, arrival, known, write, rest)
 }
