@@ -1,0 +1,48 @@
+//! What an endpoint is, with its parts already built.
+
+use std::{sync::Arc, time::Duration};
+
+use sprag_core::{
+    ids::{EndpointName, EntityName},
+    retry::RetryPolicy,
+};
+use sprag_runtime::Destinations;
+use sprag_store::Store;
+use sprag_transport::{Committer, Transport};
+
+/// One endpoint: its source, its store, and how its decisions are carried out.
+#[derive(Clone)]
+pub struct EndpointConfig {
+    pub name: EndpointName,
+    pub source: EntityName,
+    pub transport: Arc<dyn Transport>,
+    pub store: Arc<dyn Store>,
+    pub committer: Arc<dyn Committer>,
+    /// Sessions, or messages of an entity without sessions, side by side.
+    pub concurrency: usize,
+    /// None: the inbox is off.
+    pub inbox: Option<InboxConfig>,
+    pub retry: Option<RetryPolicy>,
+    /// Default 3 (P23).
+    pub host_ended_limit: u32,
+    /// Where its handlers may send.
+    pub destinations: Arc<dyn Destinations>,
+    /// The largest body its transport takes.
+    pub max_body: usize,
+    /// First pause before a delivery that ended transiently comes again; doubles with each, up to 30 s.
+    pub back_off: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub struct InboxConfig {
+    /// How long a record is kept. Default 7 d.
+    pub retention: Duration,
+    /// How often records past it are deleted. Default 1 h.
+    pub cleanup_interval: Duration,
+}
+
+impl Default for InboxConfig {
+    fn default() -> Self {
+        Self { retention: Duration::from_secs(7 * 86_400), cleanup_interval: Duration::from_secs(3_600) }
+    }
+}
