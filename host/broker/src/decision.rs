@@ -93,3 +93,40 @@ pub(crate) fn nanos(duration: Duration) -> i64 {
 pub(crate) fn from_nanos(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use sprag_core::{
+        message::{Body, Message},
+        session_state::{Block, BlockKind},
+        time::Timestamp,
+    };
+
+    use super::*;
+
+    #[test]
+    fn every_effect_comes_back() {
+        let block = Block {
+            event_id: "e".into(),
+            source_id: None,
+            kind: BlockKind::Handoff,
+            attempt: 2,
+            since_attempt: 1,
+            since: Timestamp(5),
+        };
+        let rest = vec![
+            Effect::Enqueue(Box::new(Message { session_id: Some("s".into()), body: Body::Data("x".into()), ..Message::default() })),
+            Effect::Enqueue(Box::default()),
+            Effect::CancelScheduled("id".into()),
+            Effect::SetState(SessionState { block: Some(block), parked: 3, ..SessionState::default() }),
+            Effect::SetState(SessionState::default()),
+            Effect::Park { sequence: u32::MAX },
+            Effect::Complete,
+            Effect::DeadLetter { reason: "r".into(), description: String::new() },
+        ];
+        let bytes = encode(7, &rest).unwrap();
+        assert_eq!(decode(&bytes).unwrap(), (7, rest));
+        assert!((0..bytes.len()).all(|cut| decode(&bytes[..cut]).is_err()));
+        assert!(encode(1, &[Effect::Store(Box::default())]).is_err());
+    }
+}

@@ -1,10 +1,7 @@
 //! A session in a receiver's hands.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -25,6 +22,8 @@ use crate::{
     shared::Shared,
 };
 
+/// Dropped without a word, it keeps the session until its lock lapses: whoever dropped it may have panicked over a message, and an immediate
+/// second try would burn the message's deliveries in a moment.
 pub(crate) struct Handle {
     shared: Arc<Shared>,
     entity: EntityIndex,
@@ -32,27 +31,17 @@ pub(crate) struct Handle {
     token: u64,
     max_delivery_count: u32,
     wake: Arc<Notify>,
-    released: AtomicBool,
 }
 
 impl Handle {
     pub(crate) fn new(shared: &Arc<Shared>, entity: EntityIndex, id: SessionId, token: u64, wake: Arc<Notify>) -> Self {
         let max_delivery_count = shared.topology().entities[entity].spec.max_delivery_count;
-        Self { shared: Arc::clone(shared), entity, id, token, max_delivery_count, wake, released: AtomicBool::new(false) }
+        Self { shared: Arc::clone(shared), entity, id, token, max_delivery_count, wake }
     }
 
     fn give_up(&self, lock: u64) {
         // The lock may have lapsed in the meantime, and then it is where it belongs.
         let _ = self.shared.with_index(|index| index.unhand(self.entity, &self.id, self.token, lock, false, Instant::now()));
-    }
-}
-
-impl Drop for Handle {
-    /// Nobody holds it any more, so it need not wait for its lock to lapse.
-    fn drop(&mut self) {
-        if !*self.released.get_mut() {
-            let _ = self.shared.with_index(|index| index.release(self.entity, &self.id, self.token, Duration::ZERO, Instant::now()));
-        }
     }
 }
 
@@ -176,9 +165,6 @@ impl Session for Handle {
         let (result, buries) = self
             .shared
             .with_index_posting(|index| index.release(self.entity, &self.id, self.token, pause, Instant::now()));
-        if result.is_ok() {
-            self.released.store(true, Relaxed);
-        }
         if buries {
             self.shared.flush().await?;
         }

@@ -536,3 +536,59 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, EntitySpec, Options};
+    use sprag_transport::Transport as _;
+
+    /// A statement that fails takes its own command down and no other of its group; so does a refusal.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_the_faulty_command_of_a_group_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        engine.declare(vec![EntitySpec::queue("q")]).await.unwrap();
+        // The writer waits inside the first command until the others stand behind it, so that they make one group.
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let (first, _) = Queued::new(0, move |_| wait.lock().recv().map_err(|error| Stop::Unavailable(error.to_string())));
+        assert!(engine.shared.queue.push_now(first).is_ok());
+        let mut answers = Vec::new();
+        for n in 0..10 {
+            let (queued, answer) = Queued::new(0, move |tx| match n {
+                4 => tx.execute("INSERT INTO counter (name, value) VALUES (NULL, NULL)", []).map(|_| n),
+                7 => Err(Stop::Full("refused".into())),
+                _ => tx.execute("INSERT INTO counter (name, value) VALUES (?1, 1)", [format!("test-{n}")]).map(|_| n),
+            });
+            assert!(engine.shared.queue.push_now(queued).is_ok());
+            answers.push(answer);
+        }
+        go.send(()).unwrap();
+        for (n, answer) in answers.into_iter().enumerate() {
+            let answer = answer.await.unwrap();
+            match n {
+                4 => assert!(matches!(answer, Err(Stop::Unavailable(_))), "{answer:?}"),
+                7 => assert!(matches!(answer, Err(Stop::Full(_))), "{answer:?}"),
+                _ => assert_eq!(answer.unwrap(), n),
+            }
+        }
+        let count = engine.shared.read(|connection| {
+            Ok(connection.query_row("SELECT count(*) FROM counter WHERE name LIKE 'test-%'", [], |row| row.get::<_, i64>(0))?)
+        });
+        assert_eq!(count.unwrap(), 8);
+        assert!(engine.stats().largest_group >= 1 && engine.shared.closed().is_none());
+        engine.send(&"q".into(), vec![Default::default()]).await.unwrap();
+    }
+
+    /// A command that panics ends the writer; nobody waits for ever, and writing is refused.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_panic_in_the_writer_leaves_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        engine.declare(vec![EntitySpec::queue("q")]).await.unwrap();
+        let result = engine.shared.write(0, |_| -> Result<(), Stop> { panic!("a test") }).await;
+        assert!(matches!(result, Err(Stop::Closed(_))), "{result:?}");
+        assert!(engine.send(&"q".into(), vec![Default::default()]).await.is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! What is found in the data folder: an older file, a newer one, none that is readable.
+
+use sprag_broker::{Engine, FILE, OpenError, Options, SCHEMA_VERSION};
+
+fn open(dir: &std::path::Path) -> Result<Engine, OpenError> {
+    Engine::open(Options::new(dir))
+}
+
+fn refused(dir: &std::path::Path) -> String {
+    open(dir).err().expect("it cannot be opened").to_string()
+}
+
+/// A file of version 1, made from the frozen text, opens and keeps what it holds. A new version adds its own fixture; this one stays.
+#[tokio::test]
+async fn a_file_of_version_1_is_brought_forward() {
+    use sprag_transport::{Part, Transport as _};
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+        connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
+    }
+    let engine = open(dir.path()).unwrap();
+    let peeked = engine.peek(&"orders".into(), Part::Active, None, sprag_core::ids::SequenceNumber(0), 10).await.unwrap();
+    assert_eq!(peeked.len(), 1);
+    assert_eq!(peeked[0].message.message_id.as_ref().unwrap().as_str(), "m1");
+    let sent = engine.send(&"orders".into(), vec![Default::default()]).await.unwrap();
+    assert!(sent[0] > peeked[0].sequence);
+    engine.close().await;
+    drop(engine);
+    let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, SCHEMA_VERSION);
+}
+
+/// The tables that this binary makes are those that the fixture froze.
+#[test]
+fn version_1_has_not_changed() {
+    let tables = |make: &dyn Fn(&std::path::Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path());
+        let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+        let mut statement = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
+        let tables: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        tables
+    };
+    let frozen = tables(&|dir| {
+        let connection = rusqlite::Connection::open(dir.join(FILE)).unwrap();
+        connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
+    });
+    let ours = tables(&|dir| drop(open(dir).unwrap()));
+    assert_eq!(SCHEMA_VERSION, 1, "with a second version, compare what migrations make of the first");
+    assert_eq!(frozen, ours);
+}
+
+/// A newer file is refused and left as it is.
+#[test]
+fn a_newer_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()).unwrap());
+    let version = || {
+        let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap()
+    };
+    {
+        let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+        connection.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
+    }
+    let error = refused(dir.path());
+    assert!(error.contains(&format!("version {}", SCHEMA_VERSION + 1)) && error.contains("newer sprag"), "{error}");
+    assert_eq!(version(), SCHEMA_VERSION + 1);
+}
+
+/// One clear error each, which names the path.
+#[test]
+fn a_folder_that_cannot_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "not a folder").unwrap();
+    let error = refused(&file);
+    assert!(error.contains("file") && error.contains("data folder"), "{error}");
+
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join(FILE), "this is text and not a database, and it is long enough to be one".repeat(100)).unwrap();
+    let error = refused(&data);
+    assert!(error.contains(FILE) && error.contains("not a database"), "{error}");
+
+    // Root may write where it is forbidden; a read-only mount holds for everybody.
+    let fixed = dir.path().join("fixed");
+    std::fs::create_dir(&fixed).unwrap();
+    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(&fixed).status().unwrap();
+    assert!(mounted.success(), "the test of a read-only folder needs the right to mount a tmpfs (run it as root)");
+    let error = open(&fixed).err().map(|error| error.to_string());
+    assert!(std::process::Command::new("umount").arg(&fixed).status().unwrap().success());
+    let error = error.expect("it is read-only");
+    assert!(error.contains("fixed") && error.to_lowercase().contains("read-only"), "{error}");
+}
+
+/// The lock goes with the engine, and a second engine in the same process meets it as well.
+#[test]
+fn the_lock_goes_with_the_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    assert!(matches!(open(dir.path()), Err(OpenError::Held { .. })));
+    let clone = first.clone();
+    drop(first);
+    assert!(matches!(open(dir.path()), Err(OpenError::Held { .. })));
+    drop(clone);
+    drop(open(dir.path()).unwrap());
+}
