@@ -1,1 +1,3 @@
-//! Stub.
+//! What whole-program tests and the benchmark share.
+
+pub mod machine;
