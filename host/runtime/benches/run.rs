@@ -26,7 +26,9 @@ fn main() {
         match argument.as_str() {
             // `cargo bench` and `cargo test` pass these.
             "--bench" | "--test" => {}
-            "--rounds" => rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number"),
+            "--rounds" => {
+                rounds = arguments.next().and_then(|text| text.parse().ok()).expect("--rounds takes a number")
+            }
             file => files.push(file.to_owned()),
         }
     }
@@ -35,15 +37,20 @@ fn main() {
     }
     let executor = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("an executor");
     println!("median (min to max) of {rounds} rounds, µs a run, one thread; a 1 KB message with two properties");
-    println!("{:<28} {:>26} {:>26} {:>6}   {:>26} {:>26} {:>6}", "guest", "fresh bare", "fresh ours", "ratio", "reused bare", "reused ours", "ratio");
+    println!(
+        "{:<28} {:>26} {:>26} {:>6}   {:>26} {:>26} {:>6}",
+        "guest", "fresh bare", "fresh ours", "ratio", "reused bare", "reused ours", "ratio"
+    );
     for file in files {
-        let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{file}: {error} (run guests/test/build first)"));
+        let bytes =
+            std::fs::read(&file).unwrap_or_else(|error| panic!("{file}: {error} (run guests/test/build first)"));
         executor.block_on(measure(&file, &bytes, rounds));
     }
 }
 
 async fn measure(file: &str, bytes: &[u8], rounds: usize) {
-    let runtime = Runtime::new(RuntimeConfig { pool: PoolMode::Required, ..RuntimeConfig::default() }).expect("a runtime");
+    let runtime =
+        Runtime::new(RuntimeConfig { pool: PoolMode::Required, ..RuntimeConfig::default() }).expect("a runtime");
     let config = |isolation| HandlerConfig {
         grant: vec!["state".into()],
         config: Some(std::collections::BTreeMap::new()),
@@ -51,7 +58,8 @@ async fn measure(file: &str, bytes: &[u8], rounds: usize) {
         limits: Limits { memory: 256 << 20, ..Limits::default() },
         ..HandlerConfig::default()
     };
-    let load = |isolation| runtime.load(bytes, config(isolation), |_| {}).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let load =
+        |isolation| runtime.load(bytes, config(isolation), |_| {}).unwrap_or_else(|error| panic!("{file}: {error}"));
     let (fresh, reused) = (load(Isolation::Message), load(Isolation::Pooled));
     let bare = bare::Bare::new(bytes);
     let input = input(&fresh.info().event_types[0]);
@@ -66,7 +74,8 @@ async fn measure(file: &str, bytes: &[u8], rounds: usize) {
         bare.fresh(&message).await;
     }
     let each = started.elapsed() / 9;
-    let fresh_runs = u32::try_from(Duration::from_millis(20).as_nanos() / each.as_nanos().max(1)).unwrap_or(1).clamp(3, 2_000);
+    let fresh_runs =
+        u32::try_from(Duration::from_millis(20).as_nanos() / each.as_nanos().max(1)).unwrap_or(1).clamp(3, 2_000);
     let reused_runs = fresh_runs.saturating_mul(8).clamp(20, 8_000);
 
     let mut taken: [Vec<f64>; 4] = Default::default();
@@ -94,7 +103,10 @@ async fn measure(file: &str, bytes: &[u8], rounds: usize) {
     }
     let shown = taken.each_mut().map(|times| {
         times.sort_by(f64::total_cmp);
-        (times[times.len() / 2], format!("{:.1} ({:.1} to {:.1})", times[times.len() / 2], times[0], times[times.len() - 1]))
+        (
+            times[times.len() / 2],
+            format!("{:.1} ({:.1} to {:.1})", times[times.len() / 2], times[0], times[times.len() - 1]),
+        )
     });
     let name = std::path::Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
     println!(
@@ -152,7 +164,8 @@ mod bare {
     use sprag_core::message::Body;
     use sprag_runtime::RunInput;
     use wasmtime::{
-        Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, StoreLimits, StoreLimitsBuilder,
+        Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store, StoreLimits,
+        StoreLimitsBuilder,
         component::{Component, HasSelf, Linker, ResourceTable},
     };
     use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};

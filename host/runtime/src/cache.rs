@@ -48,7 +48,8 @@ impl Cache {
             error => refuse(error.to_string()),
         })?;
         let stat = rustix::fs::fstat(&folder).map_err(|error| refuse(error.to_string()))?;
-        trusted(&stat).map_err(|why| refuse(format!("{why}; give it to the host's user alone (chmod 700) or choose another")))?;
+        trusted(&stat)
+            .map_err(|why| refuse(format!("{why}; give it to the host's user alone (chmod 700) or choose another")))?;
         Ok(Self { path: path.to_owned(), folder })
     }
 
@@ -91,7 +92,8 @@ impl Cache {
             let mut sums = Sums::default();
             sums.add(&code);
             // The sum first: an entry without its sum is not trusted, a sum without its entry does no harm.
-            self.replace(&format!("{name}.sum"), sums.finish().to_string().as_bytes()).map_err(|error| error.to_string())?;
+            self.replace(&format!("{name}.sum"), sums.finish().to_string().as_bytes())
+                .map_err(|error| error.to_string())?;
             self.replace(&name, &code).map_err(|error| error.to_string())
         };
         if let Err(error) = write() {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use sprag_core::ids::HandlerName;
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
 use wit_component::ComponentEncoder;
 
 use crate::config::HandlerConfig;
@@ -23,7 +23,9 @@ pub enum LoadError {
     Truncated(String),
     #[error("this WebAssembly file is not valid: {0}")]
     Invalid(String),
-    #[error("this is a plain core module without component type information; build it against the `handler` world of {CONTRACT} (`sprag build` does)")]
+    #[error(
+        "this is a plain core module without component type information; build it against the `handler` world of {CONTRACT} (`sprag build` does)"
+    )]
     PlainModule,
     #[error("this component is for another world: it does not export `{0}`, as the `handler` world of {CONTRACT} does")]
     MissingExport(String),
@@ -43,7 +45,9 @@ pub enum LoadError {
     Describe(String),
     #[error("`describe` names no event type")]
     NoEventTypes,
-    #[error("event type `{event_type}` at endpoint `{endpoint}` is already handled by `{other}`; two endpoints can share it:\n\n{fix}")]
+    #[error(
+        "event type `{event_type}` at endpoint `{endpoint}` is already handled by `{other}`; two endpoints can share it:\n\n{fix}"
+    )]
     Claimed { event_type: String, endpoint: String, other: String, fix: String },
     #[error("the file cannot be read: {0}")]
     Read(String),
@@ -62,7 +66,9 @@ impl Outside {
     }
 
     pub(crate) fn imports(&self, interface: &str) -> bool {
-        self.imports.iter().any(|name| name.strip_prefix("sprag:handler/").is_some_and(|rest| rest.split('@').next() == Some(interface)))
+        self.imports.iter().any(|name| {
+            name.strip_prefix("sprag:handler/").is_some_and(|rest| rest.split('@').next() == Some(interface))
+        })
     }
 }
 
@@ -121,7 +127,9 @@ fn wrap(module: &[u8], preview1: bool) -> Result<Vec<u8>, LoadError> {
         }
         encoder.encode()
     };
-    encode().map_err(|error| LoadError::WrongWorld(format!("the module cannot be made a component: {error:#}").replace('\n', " ")))
+    encode().map_err(|error| {
+        LoadError::WrongWorld(format!("the module cannot be made a component: {error:#}").replace('\n', " "))
+    })
 }
 
 /// The names a component imports and exports.
@@ -135,7 +143,10 @@ pub(crate) fn outside(component: &[u8]) -> Result<Outside, LoadError> {
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
                     let import = import.map_err(|error| LoadError::Invalid(error.to_string()))?;
-                    outside.imports.push(import.name.name.to_owned());
+                    // Types are names for what other imports and exports use, and nothing to be granted.
+                    if !matches!(import.ty, ComponentTypeRef::Type(_)) {
+                        outside.imports.push(import.name.name.to_owned());
+                    }
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
@@ -252,7 +263,13 @@ mod tests {
 
     #[test]
     fn what_this_host_does_not_have_is_named() {
-        for name in ["wasi:http/outgoing-handler@0.2.0", "sprag:handler/sql@0.1.0", "acme:thing/x", "bare", "wasi:clocks/monotonic-clock@0.3.0"] {
+        for name in [
+            "wasi:http/outgoing-handler@0.2.0",
+            "sprag:handler/sql@0.1.0",
+            "acme:thing/x",
+            "bare",
+            "wasi:clocks/monotonic-clock@0.3.0",
+        ] {
             let error = checked(&[name], &HandlerConfig::default()).unwrap_err();
             assert!(matches!(&error, LoadError::UnknownImport { import, .. } if import == name), "{error}");
             assert!(!error.to_string().contains('\n'));
@@ -261,7 +278,8 @@ mod tests {
 
     #[test]
     fn another_version_of_the_contract_is_named_first() {
-        let error = checked(&["wasi:http/x@0.2.0", "sprag:handler/context@0.2.0"], &HandlerConfig::default()).unwrap_err();
+        let error =
+            checked(&["wasi:http/x@0.2.0", "sprag:handler/context@0.2.0"], &HandlerConfig::default()).unwrap_err();
         assert_eq!(error, LoadError::WrongVersion { found: "sprag:handler@0.2.0".into() });
         assert!(error.to_string().contains("sprag:handler@0.1.0"), "{error}");
     }

@@ -30,9 +30,7 @@ impl<'a> Parts<'a> {
         let (body, sections) = match &message.body {
             Body::None => (Cow::Borrowed(&[][..]), Vec::new()),
             Body::Data(bytes) => (Cow::Borrowed(&bytes[..]), Vec::new()),
-            Body::Sections(parts) => {
-                (Cow::Owned(parts.concat()), parts.iter().map(|part| part.len() as u64).collect())
-            }
+            Body::Sections(parts) => (Cow::Owned(parts.concat()), parts.iter().map(|part| part.len() as u64).collect()),
             Body::Value(value) => (Cow::Owned(json(value).to_string().into_bytes()), Vec::new()),
         };
         Self { texts, body, sections }
@@ -221,9 +219,15 @@ mod tests {
 
     #[test]
     fn base64_vectors_of_rfc_4648() {
-        for (plain, coded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")]
-        {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
     }
@@ -232,7 +236,12 @@ mod tests {
     fn uuids_round_trip_and_nonsense_is_refused() {
         let text = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
         assert_eq!(uuid(&parse_uuid(text).unwrap()), text);
-        for wrong in ["", "6ba7b8109dad11d180b400c04fd430c8", "6ba7b810-9dad-11d1-80b4-00c04fd430cx", "------------------------------------"] {
+        for wrong in [
+            "",
+            "6ba7b8109dad11d180b400c04fd430c8",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430cx",
+            "------------------------------------",
+        ] {
             assert_eq!(parse_uuid(wrong), None, "{wrong}");
         }
     }
@@ -240,7 +249,10 @@ mod tests {
     #[test]
     fn amqp_values_as_json() {
         let value = Value::Map(vec![
-            (Value::string("list"), Value::List(vec![Value::Int(-1), Value::Ulong(u64::MAX), Value::Double(f64::NAN), Value::Null])),
+            (
+                Value::string("list"),
+                Value::List(vec![Value::Int(-1), Value::Ulong(u64::MAX), Value::Double(f64::NAN), Value::Null]),
+            ),
             (Value::Int(7), Value::Binary(Bytes::from_static(b"foo"))),
             (Value::Symbol("at".into()), Value::Timestamp(Timestamp(0))),
         ]);

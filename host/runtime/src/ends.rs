@@ -78,9 +78,10 @@ fn failed(failure: wit::Failure, denied: Option<&str>) -> End {
         }
         wit::Failure::DeadLetter(it) => End::DeadLetter { reason: clip(&it.reason), text: clip(&it.text) },
         // A guest that was denied memory and then gave up by itself: the cause is the memory.
-        wit::Failure::Failed(it) if denied.is_some() => {
-            End::failed(kind::MEMORY_LIMIT, clip(&format!("{}; the handler said: {}", denied.unwrap_or_default(), it.text)))
-        }
+        wit::Failure::Failed(it) if denied.is_some() => End::failed(
+            kind::MEMORY_LIMIT,
+            clip(&format!("{}; the handler said: {}", denied.unwrap_or_default(), it.text)),
+        ),
         wit::Failure::Failed(it) => {
             let name = it.kind.trim();
             let name = if name.is_empty() { kind::COMPONENT_ERROR.to_owned() } else { clip(name) };
@@ -117,12 +118,19 @@ fn broke(error: &wasmtime::Error, state: &RunState, denied: Option<&str>, limit:
     if let Some(text) = denied {
         return End::failed(kind::MEMORY_LIMIT, clip(text));
     }
-    if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full)) || says("no free keys") || says("too many handles") || says("table has no free") {
+    if matches!(error.downcast_ref::<ResourceTableError>(), Some(ResourceTableError::Full))
+        || says("no free keys")
+        || says("too many handles")
+        || says("table has no free")
+    {
         return End::failed(kind::MEMORY_LIMIT, format!("more than {MAX_HANDLES} resources were opened at a time"));
     }
     if says("fuel allocated for hostcalls") {
         let limit = crate::run_state::size(state.shared.hostcall_bytes());
-        return End::failed(kind::OUTPUT_LIMIT, format!("more than {limit} were handed to the host in one call (limits.body)"));
+        return End::failed(
+            kind::OUTPUT_LIMIT,
+            format!("more than {limit} were handed to the host in one call (limits.body)"),
+        );
     }
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
         return End::failed(kind::TRAP, with_words(format!("the component exited with code {code}"), state));
@@ -132,6 +140,11 @@ fn broke(error: &wasmtime::Error, state: &RunState, denied: Option<&str>, limit:
             let limit = crate::run_state::size(state.shared.config.limits.stack);
             End::failed(kind::STACK_OVERFLOW, format!("the stack grew over {limit} (limits.stack)"))
         }
+        // A guest keeps part of its stack in its own memory, and runs off that end first.
+        Some(Trap::MemoryOutOfBounds) if recursing(error) => {
+            let text = "the handler's own stack, in its memory, ran over: it recurses too deeply";
+            End::failed(kind::STACK_OVERFLOW, with_words(text.into(), state))
+        }
         Some(Trap::Interrupt) => timeout(denied, limit),
         Some(trap) => End::failed(kind::TRAP, with_words(trap.to_string(), state)),
         // The guest was on the stack: it gave the host something that cannot be read, or the host refused the call.
@@ -139,6 +152,15 @@ fn broke(error: &wasmtime::Error, state: &RunState, denied: Option<&str>, limit:
         // It had returned: what it returned cannot be read.
         None => End::failed(kind::BAD_RESULT, clip(&format!("the result cannot be read: {}", root(&causes)))),
     }
+}
+
+/// Whether the innermost frames are the same few functions over and over.
+fn recursing(error: &wasmtime::Error) -> bool {
+    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return false };
+    let functions: Vec<u32> = trace.frames().iter().map(wasmtime::FrameInfo::func_index).collect();
+    // Wasmtime keeps the innermost 20; a cycle of five functions is in there four times.
+    let most = functions.iter().map(|one| functions.iter().filter(|other| *other == one).count()).max();
+    functions.len() >= 20 && most >= Some(4)
 }
 
 fn root(causes: &[String]) -> String {

@@ -38,7 +38,9 @@ const MAX_ENGINES: usize = 8;
 pub enum Error {
     #[error(transparent)]
     Cache(#[from] cache::FolderError),
-    #[error("the instance pool cannot be made: {0}. It was asked for (pool = \"required\"); with \"auto\" the host runs without")]
+    #[error(
+        "the instance pool cannot be made: {0}. It was asked for (pool = \"required\"); with \"auto\" the host runs without"
+    )]
     Pool(String),
     #[error("the WebAssembly engine cannot be made: {0}")]
     Engine(String),

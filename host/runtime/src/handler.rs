@@ -34,6 +34,8 @@ use crate::{
 const DESCRIBE_TIME: Duration = Duration::from_secs(10);
 /// What a guest may hand over in one call beside a body: properties, ids, a state value (1 MiB).
 const CALL_EXTRA: usize = 2 << 20;
+/// Random bytes that a guest gets in one call; the host makes them before it knows whether the guest has room for them (A67).
+const MAX_RANDOM: u64 = 1 << 20;
 
 /// How loading goes on, for progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,7 +233,7 @@ impl Handler {
             live.store.data_mut().begin(input.clone(), deadline);
             live.store.set_epoch_deadline(1);
             let parts = Parts::of(&input.message);
-let properties = properties(&input.message, &parts);
+            let properties = properties(&input.message, &parts);
             let message = to_guest(&input, &parts, &properties);
             let called = tokio::time::timeout(limit, live.exports.call_handle(&mut live.store, message)).await;
             let came = match called {
@@ -249,7 +251,7 @@ let properties = properties(&input.message, &parts);
             }
         };
         let parts = Parts::of(&input.message);
-let properties = properties(&input.message, &parts);
+        let properties = properties(&input.message, &parts);
         let message = to_guest(&input, &parts, &properties);
         let called = tokio::time::timeout(limit, async {
             let exports = self.pre.instantiate_async(&mut store).await?;
@@ -312,6 +314,7 @@ let properties = properties(&input.message, &parts);
         builder.stdout(Stdio { sink: sink.clone(), pipe: Pipe::Stdout });
         builder.stderr(Stdio { sink: sink.clone(), pipe: Pipe::Stderr });
         // Some toolchains import sockets whether they use them or not: linked, and closed.
+        builder.max_random_size(MAX_RANDOM);
         builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
         for folder in &self.shared.config.folders {
             if let Err(error) = builder.preopened_dir(&folder.path, &folder.guest, perms(folder)) {
@@ -326,7 +329,9 @@ let properties = properties(&input.message, &parts);
     fn describe(&self) -> Result<Info, LoadError> {
         // A thread of its own, because the caller may be a task, where nothing may block on another runtime.
         let described = std::thread::scope(|scope| scope.spawn(|| self.describe_blocking()).join());
-        let names = described.unwrap_or_else(|_| Err("the host's thread for it panicked".into())).map_err(LoadError::Describe)?;
+        let names = described
+            .unwrap_or_else(|_| Err("the host's thread for it panicked".into()))
+            .map_err(LoadError::Describe)?;
         if names.is_empty() {
             return Err(LoadError::NoEventTypes);
         }
@@ -358,12 +363,6 @@ let properties = properties(&input.message, &parts);
             End::Transient { text, .. } => Err(text),
             other => Err(format!("{other:?}")),
         }
-    }
-
-    /// How many instances are kept for reuse.
-    #[cfg(test)]
-    pub(crate) fn kept(&self) -> usize {
-        self.kept.len()
     }
 
     /// Whether a run may share its instance with others.

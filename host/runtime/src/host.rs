@@ -152,7 +152,11 @@ impl RunState {
         let body = limits_body.min(self.input.max_body);
         let bytes = counted(message);
         let over = if message.body.len() > body {
-            format!("a body of {}, where at most {} may be sent (limits.body, and what the transport takes)", size(message.body.len()), size(body))
+            format!(
+                "a body of {}, where at most {} may be sent (limits.body, and what the transport takes)",
+                size(message.body.len()),
+                size(body)
+            )
         } else if self.work.outgoing.len() >= outgoing as usize {
             format!("more than {outgoing} outgoing messages in one run (limits.outgoing)")
         } else if message.properties.len() > MAX_PROPERTIES {

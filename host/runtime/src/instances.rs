@@ -44,9 +44,7 @@ impl Key {
     pub(crate) fn of(isolation: Isolation, input: &RunInput) -> Option<Self> {
         match isolation {
             Isolation::Message => None,
-            Isolation::Session => {
-                input.session.clone().map(|session| Self::Session(input.endpoint.clone(), session))
-            }
+            Isolation::Session => input.session.clone().map(|session| Self::Session(input.endpoint.clone(), session)),
             Isolation::Pooled => Some(Self::Any),
         }
     }
@@ -103,11 +101,6 @@ impl Kept {
         idle.next += 1;
         idle.by_age.insert(age, key.clone());
         idle.live.entry(key).or_default().push((age, live));
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.idle.lock().by_age.len()
     }
 }
 

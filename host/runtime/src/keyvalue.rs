@@ -41,7 +41,12 @@ impl Host for RunState {
         self.write(key, None)
     }
 
-    async fn compare_and_set(&mut self, key: String, expected: Option<Vec<u8>>, value: Option<Vec<u8>>) -> Answer<bool> {
+    async fn compare_and_set(
+        &mut self,
+        key: String,
+        expected: Option<Vec<u8>>,
+        value: Option<Vec<u8>>,
+    ) -> Answer<bool> {
         if let Err(error) = check_key(&key) {
             return Ok(Err(error));
         }
@@ -105,7 +110,10 @@ impl Host for RunState {
                 break;
             }
             let each = (fetched / step as usize).max(1);
-            step = u32::try_from(STEP_BYTES / each).unwrap_or(u32::MAX).clamp(FIRST_STEP, MAX_SCAN).min((limit - found.len()) as u32 + 1);
+            step = u32::try_from(STEP_BYTES / each)
+                .unwrap_or(u32::MAX)
+                .clamp(FIRST_STEP, MAX_SCAN)
+                .min((limit - found.len()) as u32 + 1);
         }
         found.truncate(limit);
         Ok(Ok(found.into_iter().map(|(key, value)| Entry { key, value: value.to_vec() }).collect()))
@@ -150,7 +158,11 @@ impl RunState {
         }
         let len = value.as_ref().map_or(0, Vec::len);
         if len > MAX_VALUE {
-            return Ok(Err(StateError::Invalid(format!("a value has at most {}, this one {}", size(MAX_VALUE), size(len)))));
+            return Ok(Err(StateError::Invalid(format!(
+                "a value has at most {}, this one {}",
+                size(MAX_VALUE),
+                size(len)
+            ))));
         }
         let limit = self.shared.config.limits.outgoing_bytes;
         // A key written before gives back what it took.

@@ -78,11 +78,7 @@ pub struct Registry {
 impl Registry {
     pub fn new(endpoints: Vec<EndpointHandlers>) -> Arc<Self> {
         let table = Table::build(endpoints, BTreeMap::new());
-        Arc::new(Self {
-            table: ArcSwap::from_pointee(table),
-            change: Mutex::new(()),
-            version: watch::Sender::new(0),
-        })
+        Arc::new(Self { table: ArcSwap::from_pointee(table), change: Mutex::new(()), version: watch::Sender::new(0) })
     }
 
     /// An exact type beats `*` (P28).
@@ -132,9 +128,11 @@ impl Registry {
         let _one = self.change.lock();
         let table = self.table.load();
         for endpoint in table.endpoints.iter().filter(|endpoint| endpoint.takes(handler.name())) {
-            let others = table.handlers.values().filter(|other| other.name() != handler.name() && endpoint.takes(other.name()));
+            let others =
+                table.handlers.values().filter(|other| other.name() != handler.name() && endpoint.takes(other.name()));
             for other in others {
-                let shared = handler.info().event_types.iter().find(|event_type| other.info().event_types.contains(event_type));
+                let shared =
+                    handler.info().event_types.iter().find(|event_type| other.info().event_types.contains(event_type));
                 if let Some(event_type) = shared {
                     return Err(LoadError::Claimed {
                         event_type: event_type.to_string(),

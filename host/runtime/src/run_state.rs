@@ -72,7 +72,13 @@ impl Work {
 }
 
 impl RunState {
-    pub(crate) fn new(shared: Arc<Shared>, input: Arc<RunInput>, deadline: Instant, wasi: Option<Box<Wasi>>, sink: Arc<Sink>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        input: Arc<RunInput>,
+        deadline: Instant,
+        wasi: Option<Box<Wasi>>,
+        sink: Arc<Sink>,
+    ) -> Self {
         let limiter = Limiter::new(&shared.config.limits);
         Self { shared, limiter, input, sink, deadline, faults: Faults::default(), work: Work::default(), wasi }
     }
@@ -90,7 +96,8 @@ impl RunState {
 
 impl WasiView for RunState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self.wasi.as_mut().expect("WASI is linked only for components that import it, and those get a context");
+        let wasi =
+            self.wasi.as_mut().expect("WASI is linked only for components that import it, and those get a context");
         WasiCtxView { ctx: &mut wasi.ctx, table: &mut wasi.table }
     }
 }
@@ -141,8 +148,10 @@ impl ResourceLimiter for Limiter {
     fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
         let total = self.elements.saturating_add(desired.saturating_sub(current));
         if total > self.max_elements {
-            self.denied =
-                Some(format!("{total} table elements were asked for, {} are allowed (limits.tables)", self.max_elements));
+            self.denied = Some(format!(
+                "{total} table elements were asked for, {} are allowed (limits.tables)",
+                self.max_elements
+            ));
             return Ok(false);
         }
         self.elements = total;

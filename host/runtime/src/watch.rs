@@ -65,20 +65,48 @@ impl WatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandlerEvent {
     /// Its code is being compiled; until it is ready the version before serves.
-    Compiling { name: HandlerName, bytes: usize },
-    Loaded { name: HandlerName, digest: Digest, took: Duration, cached: bool },
-    Replaced { name: HandlerName, before: Digest, digest: Digest, took: Duration, cached: bool },
+    Compiling {
+        name: HandlerName,
+        bytes: usize,
+    },
+    Loaded {
+        name: HandlerName,
+        digest: Digest,
+        took: Duration,
+        cached: bool,
+    },
+    Replaced {
+        name: HandlerName,
+        before: Digest,
+        digest: Digest,
+        took: Duration,
+        cached: bool,
+    },
     /// Once per content. `serving`: an earlier version serves on.
-    Refused { name: HandlerName, error: LoadError, serving: bool },
+    Refused {
+        name: HandlerName,
+        error: LoadError,
+        serving: bool,
+    },
     /// Written anew with the same content: nothing to do (A71).
-    Unchanged { name: HandlerName },
-    Removed { name: HandlerName },
+    Unchanged {
+        name: HandlerName,
+    },
+    Removed {
+        name: HandlerName,
+    },
     /// Notices do not work here: changes are seen at the next poll.
-    PollingOnly { why: String },
+    PollingOnly {
+        why: String,
+    },
     /// The folder cannot be read; what is loaded serves on.
-    FolderUnreadable { why: String },
+    FolderUnreadable {
+        why: String,
+    },
     /// Everything that was in the folder at start is loaded or refused.
-    FirstPass { loaded: usize },
+    FirstPass {
+        loaded: usize,
+    },
 }
 
 /// Writes an event to the log, one line each.
@@ -98,7 +126,9 @@ pub fn log_event(event: &HandlerEvent) {
             tracing::error!(handler = %name, "{name}.wasm was refused: {error}");
         }
         HandlerEvent::Unchanged { name } => tracing::debug!(handler = %name, "handler file written, content the same"),
-        HandlerEvent::Removed { name } => tracing::warn!(handler = %name, "handler removed; endpoints that need it pause"),
+        HandlerEvent::Removed { name } => {
+            tracing::warn!(handler = %name, "handler removed; endpoints that need it pause")
+        }
         HandlerEvent::PollingOnly { why } => {
             tracing::warn!("changes of handlers are seen by polling only: {why}");
         }
@@ -239,7 +269,13 @@ struct Folder {
 }
 
 impl Folder {
-    fn new(runtime: Runtime, registry: Arc<Registry>, config: WatchConfig, on_event: OnEvent, signal: mpsc::Sender<Signal>) -> Self {
+    fn new(
+        runtime: Runtime,
+        registry: Arc<Registry>,
+        config: WatchConfig,
+        on_event: OnEvent,
+        signal: mpsc::Sender<Signal>,
+    ) -> Self {
         let next_retry = Instant::now() + config.poll;
         Self {
             runtime,
@@ -365,7 +401,12 @@ impl Folder {
         let mut loading = self.files.values().filter(|file| file.loading).count();
         for (name, file) in &mut self.files {
             let settled = now.saturating_duration_since(file.since) >= self.config.settle;
-            if file.loading || file.gone_since.is_some() || !settled || file.dealt_with == Some(file.stamp) || loading >= MAX_LOADING {
+            if file.loading
+                || file.gone_since.is_some()
+                || !settled
+                || file.dealt_with == Some(file.stamp)
+                || loading >= MAX_LOADING
+            {
                 continue;
             }
             let load = Load {
@@ -454,7 +495,8 @@ impl Folder {
     }
 
     fn first_pass(&mut self) {
-        let busy = self.files.values().any(|file| file.loading || (file.gone_since.is_none() && file.dealt_with.is_none()));
+        let busy =
+            self.files.values().any(|file| file.loading || (file.gone_since.is_none() && file.dealt_with.is_none()));
         if !self.first_pass_done && !busy {
             self.first_pass_done = true;
             self.tell(HandlerEvent::FirstPass { loaded: self.registry.handlers().len() });

@@ -85,6 +85,12 @@ fn recurse(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { recurse(depth + 1) + room[(depth % 64) as usize] }
 }
 
+/// Takes nothing of the stack that the guest keeps in its own memory.
+#[inline(never)]
+fn recurse_lightly(depth: u64) -> u64 {
+    if depth == 0 { 1 } else { recurse_lightly(depth - 1).wrapping_mul(3) ^ depth.rotate_left(7) }
+}
+
 fn spin() -> ! {
     let mut count = 0_u64;
     loop {
@@ -122,9 +128,7 @@ impl Guest for Probe {
                 retry_after: Some(2_000),
             })),
             "failed-no-kind" => failed("", rest),
-            "dead-letter" => {
-                Err(Failure::DeadLetter(DeadLetter { reason: "never".into(), text: rest.into() }))
-            }
+            "dead-letter" => Err(Failure::DeadLetter(DeadLetter { reason: "never".into(), text: rest.into() })),
             "dead-letter-long" => {
                 Err(Failure::DeadLetter(DeadLetter { reason: "é".repeat(5_000), text: "é".repeat(100_000) }))
             }
@@ -133,6 +137,7 @@ impl Guest for Probe {
             "panic" => panic!("boom: {rest}"),
             "unreachable" => core::arch::wasm32::unreachable(),
             "recurse" => say(recurse(0)),
+            "recurse-lightly" => say(recurse_lightly(rest.parse().unwrap_or(u64::MAX)) % 2),
             "divide" => say(100 / black_box(number())),
             // Takes the megabytes given, and touches them.
             "alloc" => say(black_box(vec![1_u8; number() as usize * 1_048_576]).len()),
@@ -296,7 +301,9 @@ impl Guest for Probe {
                             let (old, new) = values.split_once('>').expect("old>new");
                             let some = |text: &str| (!text.is_empty()).then(|| text.as_bytes().to_vec());
                             let (old, new) = (some(old), some(new));
-                            seen.push(state::compare_and_set(key, old.as_deref(), new.as_deref()).expect("cas").to_string());
+                            seen.push(
+                                state::compare_and_set(key, old.as_deref(), new.as_deref()).expect("cas").to_string(),
+                            );
                         }
                         "*" => {
                             let (prefix, limit) = step.split_once(':').unwrap_or((step, "1000"));
@@ -350,9 +357,12 @@ impl Guest for Probe {
                 message.enqueued_at,
                 message.body_kind,
             )),
-            "properties" => {
-                say(message.properties.iter().map(|it| format!("{}={}", it.name, shown(&it.value))).collect::<Vec<_>>().join("; "))
-            }
+            "properties" => say(message
+                .properties
+                .iter()
+                .map(|it| format!("{}={}", it.name, shown(&it.value)))
+                .collect::<Vec<_>>()
+                .join("; ")),
             // Anything else is told back, as it came.
             _ => say(format!("{:?} {text}", message.body_kind)),
         }

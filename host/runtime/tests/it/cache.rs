@@ -42,7 +42,9 @@ async fn what_is_damaged_is_compiled_again() {
     let whole = fs::read(&code).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
-    for (what, bytes) in [("a bit", &flipped[..]), ("half", &whole[..whole.len() / 2]), ("nothing", b""), ("text", b"hello")] {
+    for (what, bytes) in
+        [("a bit", &flipped[..]), ("half", &whole[..whole.len() / 2]), ("nothing", b""), ("text", b"hello")]
+    {
         fs::write(&code, bytes).unwrap();
         let handler = load_noop(&folder);
         assert!(!handler.cached(), "{what}");

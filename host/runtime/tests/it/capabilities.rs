@@ -70,7 +70,10 @@ async fn every_kind_of_property_and_none_of_the_hosts_own() {
         ("g", Value::Float(0.5)),
         ("h", Value::Char('é')),
         ("i", Value::Timestamp(Timestamp(7))),
-        ("j", Value::Uuid([0x6b, 0xa7, 0xb8, 0x10, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0, 0xc0, 0x4f, 0xd4, 0x30, 0xc8])),
+        (
+            "j",
+            Value::Uuid([0x6b, 0xa7, 0xb8, 0x10, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0, 0xc0, 0x4f, 0xd4, 0x30, 0xc8]),
+        ),
         ("k", Value::Binary(Bytes::from_static(&[1, 2]))),
         ("l", Value::Symbol("sym".into())),
         ("m", Value::List(vec![Value::Int(1)])),
@@ -96,7 +99,10 @@ async fn every_kind_of_body() {
     for (body, seen) in [
         (Body::None, "BodyKind::None "),
         (Body::Data(Bytes::from_static(b"")), "BodyKind::Data "),
-        (Body::Sections(vec![Bytes::from_static(b"ab"), Bytes::new(), Bytes::from_static(b"c")]), "BodyKind::Sections([2, 0, 1]) abc"),
+        (
+            Body::Sections(vec![Bytes::from_static(b"ab"), Bytes::new(), Bytes::from_static(b"c")]),
+            "BodyKind::Sections([2, 0, 1]) abc",
+        ),
         (Body::Value(Value::List(vec![Value::string("x"), Value::Int(1)])), r#"BodyKind::Value ["x",1]"#),
     ] {
         let message = Message { body: body.clone(), ..Message::default() };
@@ -206,7 +212,9 @@ async fn log_lines_carry_the_ids_and_are_limited() {
     run(&probe, "log hello from the guest").await;
     let lines = log.lines_with("hello from the guest");
     assert_eq!(lines.len(), 1);
-    for what in ["WARN", "handler=probe", "endpoint=billing", "event_id=e-1", "message_id=m-1", "session=s-1", "attempt=3"] {
+    for what in
+        ["WARN", "handler=probe", "endpoint=billing", "event_id=e-1", "message_id=m-1", "session=s-1", "attempt=3"]
+    {
         assert!(lines[0].contains(what), "{what}: {}", lines[0]);
     }
     let output = run(&probe, "log-flood 100000").await;
@@ -248,7 +256,12 @@ async fn folders_are_read_only_or_read_write_and_closed_around() {
     };
     let read_only = with(false);
     assert_eq!(said(&read_only, input("read in.txt")).await, "inside");
-    for (body, what) in [("write in.txt", "write"), ("write new.txt", "create"), ("read ../secret.txt", "climb"), ("read link.txt", "follow a link out")] {
+    for (body, what) in [
+        ("write in.txt", "write"),
+        ("write new.txt", "create"),
+        ("read ../secret.txt", "climb"),
+        ("read link.txt", "follow a link out"),
+    ] {
         assert_eq!(failure(run(&read_only, body).await.end).0, "file", "must not {what}");
     }
     assert!(!data.join("new.txt").exists());
@@ -265,7 +278,10 @@ async fn a_limit_of_its_own_for_the_stack() {
     for stack in [128 << 10, 4 << 20] {
         let limits = Limits { stack, ..Limits::default() };
         let probe = load(&runtime, "probe", HandlerConfig { limits, ..config("probe") });
-        let (kind, text) = failure(run(&probe, "recurse").await.end);
+        let (kind, text) = failure(run(&probe, "recurse-lightly").await.end);
         assert_eq!(kind, kind::STACK_OVERFLOW, "{text}");
+        // Ten thousand frames fit into the larger one only.
+        let end = run(&probe, "recurse-lightly 10000").await.end;
+        assert_eq!(matches!(end, End::Discard { .. }), stack > 1 << 20, "{stack}: {end:?}");
     }
 }

@@ -93,7 +93,8 @@ async fn run_with(handler: &sprag_runtime::Handler, body: &str, map: Map) {
 #[tokio::test]
 async fn runs_beyond_the_pool_wait_for_their_turn() {
     let runtime =
-        sprag_runtime::Runtime::new(RuntimeConfig { max_instances: 2, max_kept: 0, ..RuntimeConfig::default() }).unwrap();
+        sprag_runtime::Runtime::new(RuntimeConfig { max_instances: 2, max_kept: 0, ..RuntimeConfig::default() })
+            .unwrap();
     let wasi = load(&runtime, "wasi", HandlerConfig::named("wasi"));
     let napping: Vec<_> = (0..20)
         .map(|_| {
@@ -124,8 +125,4 @@ async fn resident_memory_is_flat() {
     }
     let more = resident().saturating_sub(after_warm_up);
     assert!(more < 8 << 20, "{} KiB more after 18,000 runs", more >> 10);
-}
-
-fn component(name: &str) -> Vec<u8> {
-    wit_component::ComponentEncoder::default().module(&guest(name)).unwrap().encode().unwrap()
 }

@@ -85,7 +85,8 @@ fn two_claims_are_refused_with_the_way_out() {
          [[endpoint]]\nname = \"billing-second\"\nsource = { topic = \"TOPIC\", subscription = \"billing-second\" }\nhandlers = [\"second\"]\n"
     );
     // As printed, both are welcome.
-    let registry = Registry::new(vec![endpoint("billing", Some(&["exact"])), endpoint("billing-second", Some(&["second"]))]);
+    let registry =
+        Registry::new(vec![endpoint("billing", Some(&["exact"])), endpoint("billing-second", Some(&["second"]))]);
     registry.insert(exact.clone()).unwrap();
     registry.insert(second).unwrap();
     assert_eq!(resolved(&registry, "billing-second", "probe"), "second");
@@ -97,8 +98,7 @@ fn two_claims_are_refused_with_the_way_out() {
 #[tokio::test]
 async fn a_run_keeps_its_version() {
     let runtime = runtime();
-    let wasi = guest("wasi");
-    let component = wit_component::ComponentEncoder::default().module(&wasi).unwrap().encode().unwrap();
+    let component = crate::support::component("wasi");
     let first = runtime.load(&component, HandlerConfig::named("wasi"), |_| {}).unwrap();
     let registry = Registry::new(vec![endpoint("all", None)]);
     registry.insert(first.clone()).unwrap();

@@ -33,7 +33,8 @@ impl Watched {
         before(folder.path());
         let registry = everything();
         let (tell, events) = mpsc::channel();
-        let configs = Arc::new(|name: &sprag_core::ids::HandlerName| HandlerConfig { name: Some(name.clone()), ..config("") });
+        let configs =
+            Arc::new(|name: &sprag_core::ids::HandlerName| HandlerConfig { name: Some(name.clone()), ..config("") });
         let mut watch = WatchConfig::new(folder.path(), configs);
         change(&mut watch);
         let on_event = Arc::new(move |event| _ = tell.send(event));
@@ -93,8 +94,7 @@ impl Watched {
 }
 
 fn noop(number: u8) -> Vec<u8> {
-    let component = wit_component::ComponentEncoder::default().module(&guest("noop")).unwrap().encode().unwrap();
-    version(&component, number)
+    version(&component("noop"), number)
 }
 
 #[track_caller]
@@ -199,10 +199,13 @@ fn what_is_broken_is_refused_once_and_the_old_version_serves_on() {
     fs::write(&path, &second[..second.len() / 2]).unwrap();
     watched.quiet();
     fs::write(&path, &second[..second.len() - 20]).unwrap();
-    assert!(matches!(refused("truncated"), LoadError::Truncated(_) | LoadError::Invalid(_) | LoadError::MissingExport(_)));
+    assert!(matches!(
+        refused("truncated"),
+        LoadError::Truncated(_) | LoadError::Invalid(_) | LoadError::MissingExport(_)
+    ));
     fs::write(&path, "this is text").unwrap();
     assert!(matches!(refused("text"), LoadError::NotWasm(_)));
-    fs::write(&path, wat::parse_str("(component)").unwrap()).unwrap();
+    fs::write(&path, b"\0asm\x0d\0\x01\0").unwrap();
     assert!(matches!(refused("another world"), LoadError::MissingExport(_)));
     fs::write(&path, &second).unwrap();
     replaced(&watched.next(), "any", &second);
@@ -279,10 +282,8 @@ fn a_folder_that_is_away_stops_nothing() {
     let folder = root.path().join("handlers");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("any.wasm"), noop(1)).unwrap();
-    let watched = Watched::start(
-        |watch| (watch.folder, watch.poll) = (folder.clone(), Duration::from_millis(100)),
-        |_| {},
-    );
+    let watched =
+        Watched::start(|watch| (watch.folder, watch.poll) = (folder.clone(), Duration::from_millis(100)), |_| {});
     fs::rename(&folder, root.path().join("moved")).unwrap();
     let event = watched.next();
     assert!(matches!(&event, HandlerEvent::FolderUnreadable { why } if why.contains("handlers")), "{event:?}");
@@ -316,7 +317,8 @@ fn a_missing_folder_that_appears_is_noticed() {
     let watched = Watched::start(
         |watch| {
             watch.poll = Duration::from_millis(50);
-            watch.configs = Arc::new(move |_| HandlerConfig { folders: vec![granted.clone()], ..HandlerConfig::default() });
+            watch.configs =
+                Arc::new(move |_| HandlerConfig { folders: vec![granted.clone()], ..HandlerConfig::default() });
         },
         |folder| fs::write(folder.join("any.wasm"), noop(1)).unwrap(),
     );

@@ -81,7 +81,8 @@ async fn scans_are_written_down_with_what_they_found() {
     let probe = probe();
     let output = probe.run(RunInput { state, ..input("scan-limit 2") }).await;
     assert_eq!(output.end, End::Discard { reason: "2".into() });
-    let output = probe.run(RunInput { state: Map::of(&[("k1", "1"), ("k2", "2"), ("x", "3")]), ..input("scan-done k") }).await;
+    let output =
+        probe.run(RunInput { state: Map::of(&[("k1", "1"), ("k2", "2"), ("x", "3")]), ..input("scan-done k") }).await;
     let found = vec![("k1".to_owned(), Version(1)), ("k2".to_owned(), Version(2))];
     assert_eq!(output.unit.reads, [StateRead::Scan { prefix: "k".into(), after: None, limit: 32, found }]);
     // Big ranges are read in steps, each of them checked at commit.
@@ -99,7 +100,13 @@ async fn scans_are_written_down_with_what_they_found() {
 async fn keys_and_values_have_limits() {
     let probe = probe();
     let long = "k".repeat(1_025);
-    for body in ["set =x".to_owned(), format!("set {long}=x"), format!("get {long}"), "get ".to_owned(), "set-size 1048577".to_owned()] {
+    for body in [
+        "set =x".to_owned(),
+        format!("set {long}=x"),
+        format!("get {long}"),
+        "get ".to_owned(),
+        "set-size 1048577".to_owned(),
+    ] {
         let (kind, text) = failure(run(&probe, &body).await.end);
         assert!(kind == "state" && text.contains("Invalid"), "{text}");
     }

@@ -15,8 +15,8 @@ use sprag_core::{
     time::Timestamp,
 };
 use sprag_runtime::{
-    Anywhere, Destinations, Handler, HandlerConfig, Limits, NoState, PoolMode, RunInput, RunOutput, Runtime, RuntimeConfig,
-    StateReader, Unavailable,
+    Anywhere, Destinations, Handler, HandlerConfig, Limits, NoState, PoolMode, RunInput, RunOutput, Runtime,
+    RuntimeConfig, StateReader, Unavailable,
 };
 
 /// A guest's file.
@@ -153,40 +153,57 @@ impl StateReader for Map {
     }
 }
 
-/// Everything logged by this process since the first call, as text. Tests run in processes of their own under nextest.
+/// Everything logged by this process since the first call, a line each: level, fields, message. Tests run in processes of their
+/// own under nextest.
 pub(crate) fn log() -> &'static Log {
     static LOG: LazyLock<Log> = LazyLock::new(|| {
         let log = Log::default();
-        let writer = log.clone();
-        tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .with_ansi(false)
-            .with_max_level(tracing::Level::DEBUG)
-            .init();
+        tracing::subscriber::set_global_default(Subscriber(log.clone())).expect("the only subscriber");
         log
     });
     &LOG
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     pub(crate) fn lines_with(&self, what: &str) -> Vec<String> {
-        let text = String::from_utf8_lossy(&self.0.lock()).into_owned();
-        text.lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
+        self.0.lock().iter().filter(|line| line.contains(what)).cloned().collect()
     }
 }
 
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
+struct Subscriber(Log);
+
+impl tracing::Subscriber for Subscriber {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("sprag")
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
     }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                use std::fmt::Write as _;
+                write!(self.0, " {field}={value:?}").expect("a String takes everything");
+            }
+        }
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.0.lock().push(line.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// Resident memory of this process, in bytes.
@@ -195,23 +212,23 @@ pub(crate) fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
-/// A module in text with the contract's type information, as the toolchains make them. `imports` are further world items.
-pub(crate) fn module(wat: &str, wit_imports: &str) -> Vec<u8> {
-    let mut module = wat::parse_str(wat).unwrap();
-    let mut resolve = wit_component_resolve();
-    let world = format!(
-        "package sprag:written;\nworld written {{ include sprag:handler/handler@0.1.0; {wit_imports} }}"
-    );
-    let package = resolve.push_str("written.wit", &world).unwrap();
-    let world = resolve.select_world(&[package], None).unwrap();
-    wit_component::embed_component_metadata(&mut module, &resolve, world, wit_component::StringEncoding::UTF8).unwrap();
-    module
+/// The guest as a component.
+pub(crate) fn component(name: &str) -> Vec<u8> {
+    wit_component::ComponentEncoder::default().module(&guest(name)).unwrap().encode().unwrap()
 }
 
-fn wit_component_resolve() -> wit_parser::Resolve {
-    let mut resolve = wit_parser::Resolve::default();
-    resolve.push_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit")).unwrap();
-    resolve
+/// The same bytes with every `from` replaced by `to`, of the same length.
+pub(crate) fn patched(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let (mut bytes, mut found) = (bytes.to_vec(), 0);
+    for at in 0..=bytes.len() - from.len() {
+        if bytes[at..].starts_with(from.as_bytes()) {
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+            found += 1;
+        }
+    }
+    assert!(found > 0, "{from} is not in it");
+    bytes
 }
 
 pub(crate) fn pool_off() -> RuntimeConfig {
