@@ -16,10 +16,9 @@ export const { describe, handle } = sprag.handler({
 });
 
 function read(message) {
-  const text = message.property('command') ?? message.text();
   let command;
   try {
-    command = JSON.parse(text);
+    command = JSON.parse(message.property('command') ?? message.text());
   } catch (error) {
     throw bad(error.message);
   }
