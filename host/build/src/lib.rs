@@ -118,6 +118,9 @@ pub fn build_project(
     let out = out.map_or_else(|| project.default_out(), Path::to_owned);
     let file = out.join(format!("{}.wasm", project.name));
     let compiler = Compiler::find(project, toolbox)?;
+    if let Compiler::Rust(toolchain) = &compiler {
+        toolchain.lock_versions(project, report)?;
+    }
     let inputs = project.inputs_digest(&compiler.version())?;
 
     let stamp_file = toolbox.stamp_file(&project.folder, &file);

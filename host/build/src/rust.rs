@@ -67,6 +67,16 @@ impl Toolchain {
         })
     }
 
+    /// Lets Cargo write the lock file that the first build would write: it is one of the inputs.
+    pub(crate) fn lock_versions(&self, project: &Project, report: Report<'_>) -> Result<(), Error> {
+        if project.folder.join("Cargo.lock").is_file() {
+            return Ok(());
+        }
+        let mut command = self.cargo(&project.folder);
+        command.args(["metadata", "--format-version", "1"]);
+        run(&format!("{}: cargo metadata", project.name), &mut command, report).map(drop)
+    }
+
     pub(crate) fn version(&self) -> String {
         format!("{} {} {:?}", self.version, self.target, self.build_std)
     }
