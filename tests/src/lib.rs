@@ -1,3 +1,5 @@
 //! What whole-program tests and the benchmark share.
 
+pub mod host;
 pub mod machine;
+pub mod random;
