@@ -116,7 +116,8 @@ async fn drain(endpoint: &Endpoint, session: &Arc<dyn Session>, live: &mut Live)
                 debug_assert_eq!(copy.origin, Origin::Parked);
                 match delivery::handle(endpoint, Some(session), live, &copy).await {
                     Step::Settled if live.state.block.is_some() => return Ok(()),
-                    Step::Settled => {}
+                    // What was found shows that an empty look before it was wrong: it proves nothing about the next one.
+                    Step::Settled => looked_twice = false,
                     Step::GiveBack { settlement, pause } => {
                         give_back(endpoint, session, &copy, settlement).await;
                         return Err(pause);
