@@ -51,7 +51,10 @@ pub fn until<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option
 }
 
 /// Lets time pass, between two looks or because time itself is what a test is about (a kill at a random point).
-#[expect(clippy::disallowed_methods, reason = "the one place: the interval of a bounded poll, or the random time of a kill")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place: the interval of a bounded poll, or the random time of a kill"
+)]
 pub fn pass(time: Duration) {
     std::thread::sleep(time);
 }
@@ -196,13 +199,19 @@ impl Api {
     }
 
     pub fn post(&self, path: &str, key: &str, body: &Value) -> Result<Answer, ureq::Error> {
-        let request = self.agent.post(format!("{}{path}", self.address)).header("authorization", format!("Bearer {}", self.token));
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.address))
+            .header("authorization", format!("Bearer {}", self.token));
         answer(request.header("idempotency-key", key).send_json(body)?)
     }
 
     /// Sends messages under their own ids.
     pub fn send(&self, entity: &str, messages: &[Value]) -> Result<Answer, ureq::Error> {
-        let request = self.agent.post(format!("{}/api/send", self.address)).header("authorization", format!("Bearer {}", self.token));
+        let request = self
+            .agent
+            .post(format!("{}/api/send", self.address))
+            .header("authorization", format!("Bearer {}", self.token));
         answer(request.send_json(serde_json::json!({ "entity": entity, "messages": messages }))?)
     }
 }
@@ -253,7 +262,12 @@ impl Host {
             if let Some(status) = self.ended() {
                 panic!("the host ended at start: {status}\n{}", self.log());
             }
-            assert!(began.elapsed() < PATIENCE, "the host is not ready: {:?}\n{}", self.api().get("/readyz").map(|it| it.json), self.log());
+            assert!(
+                began.elapsed() < PATIENCE,
+                "the host is not ready: {:?}\n{}",
+                self.api().get("/readyz").map(|it| it.json),
+                self.log()
+            );
             pass(Duration::from_millis(2));
         }
     }

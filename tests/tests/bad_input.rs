@@ -80,7 +80,10 @@ fn bodies_and_ids_that_cannot_be_taken() {
     refused(&place.sprag(&["send", "work", "--body", "ok"]), 2, "session");
     refused(&place.sprag(&["send", "wrok", "--session", "s", "--body", "ok"]), 1, "wrok");
     // By the API, past the checks of the verb.
-    for message in [json!({ "id": "a\u{1}b", "session": "s", "body": "ok" }), json!({ "id": "x".repeat(600), "session": "s", "body": "ok" })] {
+    for message in [
+        json!({ "id": "a\u{1}b", "session": "s", "body": "ok" }),
+        json!({ "id": "x".repeat(600), "session": "s", "body": "ok" }),
+    ] {
         let answer = host.api().send("work", &[message]).expect("an answer");
         assert_eq!((answer.status, answer.json["status"].as_u64()), (400, Some(400)), "{answer:?}");
     }
@@ -145,7 +148,11 @@ fn configurations_with_mistakes_are_refused_with_the_nearest_name() {
     for (toml, place_in_file, advice) in [
         ("[host]\nconsol = \"127.0.0.1:0\"\n", "sprag.toml:2:1", "did you mean `console`?"),
         ("[[queue]]\nname = \"a\"\nrequire_session = true\n", "sprag.toml:3:1", "did you mean `requires_session`?"),
-        ("[[queue]]\nname = \"orders\"\n[[endpoint]]\nname = \"a\"\nsource = { queue = \"order\" }\n", "sprag.toml:5", "did you mean \"orders\"?"),
+        (
+            "[[queue]]\nname = \"orders\"\n[[endpoint]]\nname = \"a\"\nsource = { queue = \"order\" }\n",
+            "sprag.toml:5",
+            "did you mean \"orders\"?",
+        ),
         ("[host]\nshutdown_grace = 30\n", "sprag.toml:2", "30s"),
         ("[host\n", "sprag.toml:1", "SPR0101"),
     ] {
@@ -183,7 +190,11 @@ fn a_second_host_on_the_folder_names_the_first() {
     let link = tempfile::tempdir().expect("a folder");
     symlink(place.path(), link.path().join("other")).expect("a link");
     let by_link = link.path().join("other/sprag.toml");
-    for args in [vec!["run"], vec!["dev", ".", "--console", "127.0.0.1:0"], vec!["run", "--config", by_link.to_str().expect("UTF-8")]] {
+    for args in [
+        vec!["run"],
+        vec!["dev", ".", "--console", "127.0.0.1:0"],
+        vec!["run", "--config", by_link.to_str().expect("UTF-8")],
+    ] {
         let began = Instant::now();
         let ended = place.sprag(&args);
         let took = began.elapsed();
@@ -205,12 +216,17 @@ struct Mounted<'a>(&'a Path);
 impl<'a> Mounted<'a> {
     /// None where this user may not mount, which the caller has to say.
     fn tmpfs(at: &'a Path, size: &str) -> Option<Self> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "sprag-test"]).arg(at).output();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "sprag-test"]).arg(at).output();
         mounted.is_ok_and(|output| output.status.success()).then_some(Self(at))
     }
 
     fn options(&self, options: &str) {
-        let status = Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(self.0).status().expect("mount is there");
+        let status = Command::new("mount")
+            .args(["-o", &format!("remount,{options}")])
+            .arg(self.0)
+            .status()
+            .expect("mount is there");
         assert!(status.success(), "{status}");
     }
 }
@@ -258,14 +274,21 @@ fn a_full_disk_refuses_sends_and_loses_nothing() {
     drop(host);
 
     let host = place.run();
-    let db = rusqlite::Connection::open_with_flags(place.database(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opens");
+    let db = rusqlite::Connection::open_with_flags(place.database(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .expect("opens");
     let integrity: String = db.query_row("PRAGMA integrity_check", (), |row| row.get(0)).expect("readable");
     assert_eq!(integrity, "ok");
     let mut found = Vec::new();
     let mut after = String::new();
     loop {
         let page = host.get(&format!("/api/peek?entity=box&limit=20{after}"));
-        found.extend(page["items"].as_array().expect("a listing").iter().map(|it| it["message_id"].as_str().expect("an id").to_owned()));
+        found.extend(
+            page["items"]
+                .as_array()
+                .expect("a listing")
+                .iter()
+                .map(|it| it["message_id"].as_str().expect("an id").to_owned()),
+        );
         let Some(next) = page["next"].as_str() else { break };
         after = format!("&after={next}");
     }
@@ -301,14 +324,24 @@ fn active(host: &Host, event: &str) {
 fn a_stop_waits_for_what_runs() {
     let place = place();
     let host = place.run();
-    host.send("work", &[json!({ "id": "long", "session": "s", "body": "ok+2500" }), json!({ "id": "later", "session": "s", "body": "ok" })]);
+    host.send(
+        "work",
+        &[
+            json!({ "id": "long", "session": "s", "body": "ok+2500" }),
+            json!({ "id": "later", "session": "s", "body": "ok" }),
+        ],
+    );
     active(&host, "long");
     let began = Instant::now();
     assert_eq!(host.stop(), Some(0));
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     let host = place.run();
     let long = host.outcome("long", "completed");
-    assert_eq!((&long["attempts"], &long["duplicates"]), (&json!(1), &json!(0)), "it ended, was recorded and did not run again: {long}");
+    assert_eq!(
+        (&long["attempts"], &long["duplicates"]),
+        (&json!(1), &json!(0)),
+        "it ended, was recorded and did not run again: {long}"
+    );
     host.outcome("later", "completed");
     assert_eq!(host.stop(), Some(0));
 }
@@ -316,7 +349,10 @@ fn a_stop_waits_for_what_runs() {
 /// A70: a handler that hangs in a host call does not hang the exit.
 #[test]
 fn a_handler_that_hangs_does_not_hang_the_exit() {
-    let toml = CONFIG.replace("ledger", "wasi").replace("10s", "1s").replace("grant = [\"state\"]", "limits = { time = \"10m\" }");
+    let toml = CONFIG
+        .replace("ledger", "wasi")
+        .replace("10s", "1s")
+        .replace("grant = [\"state\"]", "limits = { time = \"10m\" }");
     let place = Place::new(&toml, &[("test-wasi", "wasi")]);
     let mut host = place.run();
     host.send("work", &[json!({ "id": "stuck-17", "session": "s", "type": "wasi", "body": "sleep" })]);
@@ -342,7 +378,17 @@ fn no_colours_when_piped() {
     host.outcome("good", "completed");
     host.outcome("bad", "failed");
     until("the line about the failure", PATIENCE, || host.log().contains("bad").then_some(()));
-    for args in [&["events"][..], &["events", "show", "bad"], &["sessions", "--blocked"], &["handlers"], &["endpoints"], &["audit"], &["explain", "SPR0101"], &["nothing"], &["check"]] {
+    for args in [
+        &["events"][..],
+        &["events", "show", "bad"],
+        &["sessions", "--blocked"],
+        &["handlers"],
+        &["endpoints"],
+        &["audit"],
+        &["explain", "SPR0101"],
+        &["nothing"],
+        &["check"],
+    ] {
         let ended = place.sprag(args);
         assert!(!ended.stdout.contains('\u{1b}') && !ended.stderr.contains('\u{1b}'), "{args:?}: {ended:?}");
     }
@@ -359,7 +405,12 @@ fn a_reader_that_goes_away_is_no_error() {
         host.send("work", &[json!({ "id": format!("e{n}"), "session": "s", "body": "ok" })]);
     }
     host.outcome("e199", "completed");
-    let mut child = place.command(&["events", "--limit", "200"]).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    let mut child = place
+        .command(&["events", "--limit", "200"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("starts");
     drop(child.stdout.take());
     let ended = child.wait_with_output().expect("ends");
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();

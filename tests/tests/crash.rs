@@ -167,7 +167,8 @@ fn operate(shared: &Shared) -> Option<()> {
             };
             // One key per event: what was accepted before a kill is not accepted a second time.
             shared.asked(|api| {
-                let answer = api.post(&format!("/api/events/{event}/{verb}?wait=0s"), &format!("operator-{event}"), &input)?;
+                let answer =
+                    api.post(&format!("/api/events/{event}/{verb}?wait=0s"), &format!("operator-{event}"), &input)?;
                 // A conflict: it is no longer as it was when it was listed.
                 Ok(if answer.status == 409 { sprag_tests::host::Answer { status: 200, ..answer } } else { answer })
             })?;
@@ -198,8 +199,11 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
     let sent: Vec<Vec<Sent>> = std::thread::scope(|scope| {
         let seeds: Vec<Random> = (0..SESSIONS).map(|_| Random::new(random.next())).collect();
         let shared = &shared;
-        let senders: Vec<_> =
-            seeds.into_iter().enumerate().map(|(session, random)| scope.spawn(move || send(shared, session, random))).collect();
+        let senders: Vec<_> = seeds
+            .into_iter()
+            .enumerate()
+            .map(|(session, random)| scope.spawn(move || send(shared, session, random)))
+            .collect();
         let operator = scope.spawn(move || operate(shared));
         // A panic here must not leave the threads waiting for a host that never comes.
         let closing = Closing(shared);
@@ -229,7 +233,12 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
         };
         let settling = Instant::now();
         while waits() != (0, 0) {
-            assert!(settling.elapsed() < SETTLES, "not settled: {:?} {:?}", host.items("/api/sessions?blocked=true"), host.items("/api/endpoints"));
+            assert!(
+                settling.elapsed() < SETTLES,
+                "not settled: {:?} {:?}",
+                host.items("/api/sessions?blocked=true"),
+                host.items("/api/endpoints")
+            );
             pass(Duration::from_millis(50));
         }
         drop(closing);
@@ -244,7 +253,12 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
         books.check_session(session, events);
     }
     books.check_whole(sent.iter().map(Vec::len).sum());
-    eprintln!("{} events, {} runs, {:.0?} in all", sent.iter().map(Vec::len).sum::<usize>(), books.runs, began.elapsed());
+    eprintln!(
+        "{} events, {} runs, {:.0?} in all",
+        sent.iter().map(Vec::len).sum::<usize>(),
+        books.runs,
+        began.elapsed()
+    );
 }
 
 struct Closing<'a>(&'a Shared);
@@ -278,22 +292,34 @@ const DEAD_LETTERED: i64 = 5;
 
 impl Books {
     fn open(place: &Place) -> Self {
-        let db = Connection::open_with_flags(place.database(), OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the file opens");
+        let db =
+            Connection::open_with_flags(place.database(), OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the file opens");
         let pairs = |sql: &str| -> Vec<(String, String)> {
             let mut found = db.prepare(sql).expect("the schema is known");
-            found.query_map((), |row| Ok((row.get(0)?, row.get(1)?))).expect("readable").map(|row| row.expect("readable")).collect()
+            found
+                .query_map((), |row| Ok((row.get(0)?, row.get(1)?)))
+                .expect("readable")
+                .map(|row| row.expect("readable"))
+                .collect()
         };
         let one = |sql: &str| -> i64 { db.query_row(sql, (), |row| row.get(0)).expect("readable") };
         let mut state = BTreeMap::new();
-        let mut rows = db.prepare("SELECT e.name, s.key, s.value FROM state s JOIN endpoint e ON e.id = s.endpoint").expect("known");
-        let rows = rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))).expect("readable");
+        let mut rows = db
+            .prepare("SELECT e.name, s.key, s.value FROM state s JOIN endpoint e ON e.id = s.endpoint")
+            .expect("known");
+        let rows =
+            rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))).expect("readable");
         for row in rows {
             let (endpoint, key, value): (String, String, Vec<u8>) = row.expect("readable");
             state.insert((endpoint, key), String::from_utf8(value).expect("text"));
         }
         let mut outcomes: BTreeMap<_, Vec<i64>> = BTreeMap::new();
-        let mut rows = db.prepare("SELECT e.name, v.event_id, v.outcome FROM event v JOIN endpoint e ON e.id = v.endpoint").expect("known");
-        for row in rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?))).expect("readable") {
+        let mut rows = db
+            .prepare("SELECT e.name, v.event_id, v.outcome FROM event v JOIN endpoint e ON e.id = v.endpoint")
+            .expect("known");
+        for row in
+            rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?))).expect("readable")
+        {
             let (endpoint, event, outcome) = row.expect("readable");
             outcomes.entry((endpoint, event)).or_default().push(outcome.unwrap_or(-1));
         }
@@ -310,7 +336,9 @@ impl Books {
         Self {
             state,
             outcomes,
-            inbox: pairs("SELECT e.name, i.message_id FROM inbox i JOIN endpoint e ON e.id = i.endpoint").into_iter().collect(),
+            inbox: pairs("SELECT e.name, i.message_id FROM inbox i JOIN endpoint e ON e.id = i.endpoint")
+                .into_iter()
+                .collect(),
             messages,
             outbox: usize::try_from(one("SELECT count(*) FROM outbox")).expect("a count"),
             reruns: reruns.into_iter().map(|(event, _)| event).collect(),
@@ -338,7 +366,12 @@ impl Books {
             if expected == COMPLETED {
                 completed.push(event.id.as_str());
                 assert_eq!(counted, Some("1"), "{} was counted once", event.id);
-                assert_eq!(self.state("tally", &format!("got/{}", event.id)), Some("1"), "what {} published was handled once", event.id);
+                assert_eq!(
+                    self.state("tally", &format!("got/{}", event.id)),
+                    Some("1"),
+                    "what {} published was handled once",
+                    event.id
+                );
                 assert!(self.inbox.contains(&("work".into(), event.id.clone())), "{} is recorded", event.id);
             } else {
                 assert_eq!(counted, None, "{} ({}) left nothing behind", event.id, event.body);
@@ -357,12 +390,25 @@ impl Books {
             self.outcomes.iter().filter(|((name, _), outcomes)| name == endpoint && outcomes[..] == [outcome]).count()
         };
         let completed = of("work", COMPLETED);
-        assert_eq!(self.outcomes.keys().filter(|(endpoint, _)| endpoint == "work").count(), sent, "one row per event, and no other");
-        assert_eq!(self.state("work", "count"), Some(completed.to_string().as_str()), "the counter is the number of runs that counted");
+        assert_eq!(
+            self.outcomes.keys().filter(|(endpoint, _)| endpoint == "work").count(),
+            sent,
+            "one row per event, and no other"
+        );
+        assert_eq!(
+            self.state("work", "count"),
+            Some(completed.to_string().as_str()),
+            "the counter is the number of runs that counted"
+        );
         assert_eq!(of("tally", COMPLETED), completed, "one message per completed event reached the second endpoint");
         assert_eq!(self.outcomes.keys().filter(|(endpoint, _)| endpoint == "tally").count(), completed, "and no other");
         assert_eq!(self.reruns, Vec::<String>::new(), "events that ran again after they were completed");
-        assert_eq!(self.messages.keys().filter(|state| **state != 3).count(), 0, "nothing is left: {:?}", self.messages);
+        assert_eq!(
+            self.messages.keys().filter(|state| **state != 3).count(),
+            0,
+            "nothing is left: {:?}",
+            self.messages
+        );
         assert_eq!(self.messages.get(&3).copied().unwrap_or(0), of("work", DEAD_LETTERED), "dead letters");
         assert_eq!(self.outbox, 0, "everything has left");
         assert!(completed > sent / 2, "the test did something: {completed} of {sent}");

@@ -108,12 +108,21 @@ fn the_same_content_and_other_files_are_no_reload() {
     let bytes = fs::read(&file).expect("readable");
     fs::write(&file, &bytes).expect("written in place");
     replace(&file, &bytes);
-    File::options().append(true).open(&file).and_then(|file| file.set_modified(std::time::SystemTime::now())).expect("touched");
+    File::options()
+        .append(true)
+        .open(&file)
+        .and_then(|file| file.set_modified(std::time::SystemTime::now()))
+        .expect("touched");
     for n in 0..300 {
         fs::write(place.path().join(format!("handlers/part-{n}.o")), [0; 100]).expect("written");
     }
     pass(LOOKED);
-    assert_eq!((lines(&host, "reloaded"), lines(&host, "refused"), lines(&host, "removed")), (0, 0, 0), "{}", host.log());
+    assert_eq!(
+        (lines(&host, "reloaded"), lines(&host, "refused"), lines(&host, "removed")),
+        (0, 0, 0),
+        "{}",
+        host.log()
+    );
     assert_eq!(handled_by(&host, "same"), first);
     replace(&file, &version("test-ledger", 1));
     let second = next_version(&host, &first);
@@ -315,7 +324,10 @@ fn handlers_that_spin_are_stopped_and_health_answers_meanwhile() {
     for n in 0..spinning {
         let event = host.outcome(&format!("spin-{n}"), "failed");
         assert_eq!(event["error"]["kind"], "timeout", "{event}");
-        let run = event["history"].as_array().and_then(|lines| lines.iter().find(|line| line["kind"] == "run")).expect("a run");
+        let run = event["history"]
+            .as_array()
+            .and_then(|lines| lines.iter().find(|line| line["kind"] == "run"))
+            .expect("a run");
         let took = run["took_ms"].as_u64().expect("a run took some time");
         // 10 % is what an idle machine keeps (the runtime's own tests); here others use the same cores.
         assert!((1_900..3_000).contains(&took), "stopped after {took} ms");

@@ -19,7 +19,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
             let path = entry.expect("readable").path();
             let name = path.file_name().and_then(|name| name.to_str()).expect("our names are UTF-8");
             match path.is_dir() {
-                true if name.starts_with('.') || ["target", "node_modules", "dist", "out", "__pycache__"].contains(&name) => {}
+                true if name.starts_with('.')
+                    || ["target", "node_modules", "dist", "out", "__pycache__"].contains(&name) => {}
                 true => folders.push(path),
                 false => found.push(path),
             }
@@ -72,7 +73,9 @@ fn crates_know_only_what_the_architecture_says() {
         let path = entry.expect("readable").path();
         let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
         let Ok(manifest) = fs::read_to_string(path.join("Cargo.toml")) else { continue };
-        let allowed = may.get(name.as_str()).unwrap_or_else(|| panic!("host/{name} is new: say here and in ARCHITECTURE.md what it may know"));
+        let allowed = may
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("host/{name} is new: say here and in ARCHITECTURE.md what it may know"));
         assert!(architecture.contains(&format!("`host/{name}`")), "ARCHITECTURE.md does not name host/{name}");
         for other in ours(&manifest, "[dependencies]") {
             assert!(allowed.contains(&other.as_str()), "host/{name} must not know host/{other}");
@@ -101,8 +104,25 @@ fn no_file_is_longer_than_800_lines() {
 #[test]
 fn nothing_is_left_for_later() {
     // Written in two parts, so that this file does not find itself.
-    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("to", "do!("), concat!("unimplemented", "!("), concat!("#[ig", "nore")];
-    for folder in ["host", "guests/rust", "guests/javascript", "guests/python", "guests/test", "guests/conformance", "samples", "tests", "wit", "docs"] {
+    let marks = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("to", "do!("),
+        concat!("unimplemented", "!("),
+        concat!("#[ig", "nore"),
+    ];
+    for folder in [
+        "host",
+        "guests/rust",
+        "guests/javascript",
+        "guests/python",
+        "guests/test",
+        "guests/conformance",
+        "samples",
+        "tests",
+        "wit",
+        "docs",
+    ] {
         for path in files(folder) {
             if !ends_with(&path, &["rs", "js", "py", "md", "toml", "wit", "sql"]) {
                 continue;
@@ -131,7 +151,8 @@ fn every_link_of_the_documents_leads_somewhere() {
     for path in documents.iter().filter(|path| ends_with(path, &["md"])) {
         let text = fs::read_to_string(path).expect("readable");
         for link in links(&text).into_iter().filter(|link| !link.contains("://") && !link.starts_with('#')) {
-            let target = path.parent().expect("a file has a folder").join(link.split('#').next().expect("split gives one"));
+            let target =
+                path.parent().expect("a file has a folder").join(link.split('#').next().expect("split gives one"));
             assert!(target.exists(), "{} links to {link}, which is not there", named(path));
             checked += 1;
         }
@@ -145,7 +166,10 @@ fn files_that_the_documents_name_exist() {
     for document in ["README.md", "ARCHITECTURE.md", "docs/protocol.md"] {
         let text = fs::read_to_string(root().join(document)).expect("readable");
         for (n, piece) in text.split('`').enumerate() {
-            let path = n % 2 == 1 && ["host/", "tests/", "guests/", "docs/", "samples/", "wit/"].iter().any(|start| piece.starts_with(start));
+            let path = n % 2 == 1
+                && ["host/", "tests/", "guests/", "docs/", "samples/", "wit/"]
+                    .iter()
+                    .any(|start| piece.starts_with(start));
             if path && !piece.contains(['{', '*', ' ', '$']) {
                 assert!(root().join(piece).exists(), "{document} names {piece}, which is not there");
             }
@@ -156,7 +180,8 @@ fn files_that_the_documents_name_exist() {
 /// Each error that the host can name has its page, and each page says something.
 #[test]
 fn every_error_code_has_a_page() {
-    let pages: BTreeSet<String> = files("docs/errors").iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    let pages: BTreeSet<String> =
+        files("docs/errors").iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     for path in files("host").iter().filter(|path| ends_with(path, &["rs"])) {
         let text = fs::read_to_string(path).expect("readable");
         for piece in text.split("SPR0").skip(1) {
@@ -177,9 +202,13 @@ fn every_promise_names_tests_that_exist() {
     let mut checked = 0;
     for (n, piece) in text.split('`').enumerate().filter(|(n, _)| n % 2 == 1) {
         if piece.ends_with(".rs") {
-            file = fs::read_to_string(root().join(piece)).unwrap_or_else(|error| panic!("docs/promises.md names {piece}: {error}"));
+            file = fs::read_to_string(root().join(piece))
+                .unwrap_or_else(|error| panic!("docs/promises.md names {piece}: {error}"));
         } else if piece.contains('_') {
-            assert!(file.contains(&format!("fn {piece}(")), "docs/promises.md names the test {piece} (piece {n}), which is not in the file named before it");
+            assert!(
+                file.contains(&format!("fn {piece}(")),
+                "docs/promises.md names the test {piece} (piece {n}), which is not in the file named before it"
+            );
             checked += 1;
         }
     }

@@ -36,18 +36,28 @@ fn message(id: &str, session: &str, body: &str) -> Value {
 }
 
 fn ids(listing: &Value) -> Vec<String> {
-    listing["items"].as_array().expect("a listing").iter().map(|it| it["event_id"].as_str().expect("an event").to_owned()).collect()
+    listing["items"]
+        .as_array()
+        .expect("a listing")
+        .iter()
+        .map(|it| it["event_id"].as_str().expect("an event").to_owned())
+        .collect()
 }
 
 /// The events of a session in the order in which the handler's runs counted.
 fn log(place: &Place, session: &str) -> Vec<String> {
-    let db = rusqlite::Connection::open_with_flags(place.database(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opens");
-    let value = db.query_row("SELECT value FROM state WHERE key = ?1", [format!("log/{session}")], |row| row.get::<_, Vec<u8>>(0));
+    let db = rusqlite::Connection::open_with_flags(place.database(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .expect("opens");
+    let value = db.query_row("SELECT value FROM state WHERE key = ?1", [format!("log/{session}")], |row| {
+        row.get::<_, Vec<u8>>(0)
+    });
     String::from_utf8(value.unwrap_or_default()).expect("text").lines().map(str::to_owned).collect()
 }
 
 fn parked(host: &Host, session: &str, count: usize) {
-    until("they are parked", PATIENCE, || (host.items(&format!("/api/parked?session={session}&limit=1000")).len() == count).then_some(()));
+    until("they are parked", PATIENCE, || {
+        (host.items(&format!("/api/parked?session={session}&limit=1000")).len() == count).then_some(())
+    });
 }
 
 /// "A customer's messages stand still": what one sees, and what one does.
@@ -55,7 +65,15 @@ fn parked(host: &Host, session: &str, count: usize) {
 fn a_failing_event_blocks_and_is_resubmitted_with_another_body() {
     let place = place();
     let host = place.run();
-    host.send("work", &[message("a1", "anna", "ok"), message("a2", "anna", "never"), message("a3", "anna", "ok"), message("a4", "anna", "ok")]);
+    host.send(
+        "work",
+        &[
+            message("a1", "anna", "ok"),
+            message("a2", "anna", "never"),
+            message("a3", "anna", "ok"),
+            message("a4", "anna", "ok"),
+        ],
+    );
     host.send("work", &[message("b1", "ben", "ok")]);
     host.outcome("a2", "failed");
     host.outcome("b1", "completed");
@@ -64,12 +82,22 @@ fn a_failing_event_blocks_and_is_resubmitted_with_another_body() {
     let blocked = place.sprag(&["sessions", "--blocked", "--json"]).done().json();
     assert_eq!(blocked["items"].as_array().map(Vec::len), Some(1), "{blocked}");
     assert_eq!(blocked["items"][0]["session"], "anna");
-    assert_eq!((&blocked["items"][0]["blocked_by"]["event_id"], &blocked["items"][0]["parked"]), (&json!("a2"), &json!(2)));
+    assert_eq!(
+        (&blocked["items"][0]["blocked_by"]["event_id"], &blocked["items"][0]["parked"]),
+        (&json!("a2"), &json!(2))
+    );
     let table = place.sprag(&["sessions", "--blocked"]).done().stdout;
     assert!(table.contains("anna") && table.contains("a2"), "{table}");
-    assert_eq!(ids(&place.sprag(&["parked", "--session", "anna", "--json"]).done().json()), ["a3", "a4"], "in their order");
+    assert_eq!(
+        ids(&place.sprag(&["parked", "--session", "anna", "--json"]).done().json()),
+        ["a3", "a4"],
+        "in their order"
+    );
     let shown = place.sprag(&["events", "show", "a2", "--json"]).done().json();
-    assert_eq!((&shown["outcome"], &shown["error"]["kind"], &shown["message"]["body"]), (&json!("failed"), &json!("never"), &json!("never")));
+    assert_eq!(
+        (&shown["outcome"], &shown["error"]["kind"], &shown["message"]["body"]),
+        (&json!("failed"), &json!("never"), &json!("never"))
+    );
     assert_eq!(shown["history"].as_array().map(Vec::len), Some(1), "{shown}");
     let text = place.sprag(&["events", "show", "a2"]).done().stdout;
     assert!(text.contains("as it is, this event fails"), "{text}");
@@ -81,11 +109,17 @@ fn a_failing_event_blocks_and_is_resubmitted_with_another_body() {
         host.outcome(event, "completed");
     }
     assert_eq!(log(&place, "anna"), ["a1", "a2", "a3", "a4"], "in order, as if nothing had happened");
-    assert!(place.sprag(&["sessions", "--blocked", "--json"]).done().json()["items"].as_array().is_some_and(Vec::is_empty));
+    assert!(
+        place.sprag(&["sessions", "--blocked", "--json"]).done().json()["items"].as_array().is_some_and(Vec::is_empty)
+    );
 
     let audit = place.sprag(&["audit", "--json"]).done().json();
     let line = &audit["items"][0];
-    assert_eq!((&line["verb"], &line["target"], &line["reason"]), (&json!("resubmit"), &json!("a2"), &json!("the body was wrong")), "{line}");
+    assert_eq!(
+        (&line["verb"], &line["target"], &line["reason"]),
+        (&json!("resubmit"), &json!("a2"), &json!("the body was wrong")),
+        "{line}"
+    );
     assert_eq!(line["by"], "olga");
     assert!(line["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{line}");
     let text = place.sprag(&["audit"]).done().stdout;
@@ -114,7 +148,11 @@ fn a_group_is_resubmitted_up_to_its_cut_off() {
     assert_eq!(group["count"], 10, "{groups:?}");
     let key = group["key"].as_str().expect("a key");
     let dry = place.sprag(&["resubmit", "--group", key, "--dry-run", "--json"]).done().json();
-    assert_eq!((&dry["count"], &dry["accepted"], dry["events"].as_array().map(Vec::len)), (&json!(10), &json!(0), Some(10)), "{dry}");
+    assert_eq!(
+        (&dry["count"], &dry["accepted"], dry["events"].as_array().map(Vec::len)),
+        (&json!(10), &json!(0), Some(10)),
+        "{dry}"
+    );
     let cut_off = dry["cut_off"].as_str().expect("a cut-off");
     assert_eq!(host.items("/api/events?outcome=failed").len(), 11, "a dry run touches nothing");
     pass(Duration::from_millis(5));
@@ -129,7 +167,8 @@ fn a_group_is_resubmitted_up_to_its_cut_off() {
     let mut left = ids(&host.get("/api/events?outcome=failed"));
     left.sort();
     assert_eq!(left, ["g10", "g11", "g12", "g13", "g14", "other"], "exactly the ten were touched");
-    let line = host.items("/api/audit").into_iter().find(|line| line["verb"] == "resubmit-group").expect("an audit entry");
+    let line =
+        host.items("/api/audit").into_iter().find(|line| line["verb"] == "resubmit-group").expect("an audit entry");
     assert_eq!((&line["count"], &line["by"], &line["reason"]), (&json!(10), &json!("olga"), &json!("mended")));
     assert_eq!(host.stop(), Some(0));
 }
@@ -151,7 +190,9 @@ fn a_kill_in_the_middle_of_a_group() {
     let request = json!({ "reason": "mended", "until": now });
     let first = host.api().post(&path, "the-group", &request).expect("answers").ok();
     assert_eq!(first["accepted"], 200, "{first}");
-    until("some are done", PATIENCE, || (host.items("/api/events?outcome=completed&limit=1000").len() >= 20).then_some(()));
+    until("some are done", PATIENCE, || {
+        (host.items("/api/events?outcome=completed&limit=1000").len() >= 20).then_some(())
+    });
     host.kill();
 
     let host = place.run();
@@ -162,7 +203,9 @@ fn a_kill_in_the_middle_of_a_group() {
         let event = host.outcome(&format!("k{n}"), "completed");
         assert_eq!(log(&place, &format!("k{n}")), [format!("k{n}")], "{event}");
     }
-    until("no action is left open", PATIENCE, || host.items("/api/audit").iter().all(|line| line["actions"]["open"] == 0).then_some(()));
+    until("no action is left open", PATIENCE, || {
+        host.items("/api/audit").iter().all(|line| line["actions"]["open"] == 0).then_some(())
+    });
     assert!(host.items("/api/sessions?blocked=true").is_empty());
     assert_eq!(host.stop(), Some(0));
 }
@@ -191,9 +234,13 @@ fn a_session_beyond_saving() {
     let sessions = host.items("/api/sessions?blocked=true");
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     assert_eq!((&sessions[0]["session"], &sessions[0]["parked"]), (&json!("T"), &json!(3)), "T is as it was");
-    let lines: Vec<Value> = host.items("/api/audit").into_iter().filter(|line| line["verb"] == "skip-session").collect();
+    let lines: Vec<Value> =
+        host.items("/api/audit").into_iter().filter(|line| line["verb"] == "skip-session").collect();
     assert_eq!(lines.len(), 1, "one entry for all of it: {lines:?}");
-    assert_eq!((&lines[0]["target"], &lines[0]["by"], &lines[0]["reason"]), (&json!("S"), &json!("olga"), &json!("customer is gone")));
+    assert_eq!(
+        (&lines[0]["target"], &lines[0]["by"], &lines[0]["reason"]),
+        (&json!("S"), &json!("olga"), &json!("customer is gone"))
+    );
     // The session is usable.
     host.send("work", &[message("s41", "S", "ok")]);
     host.outcome("s41", "completed");
@@ -201,7 +248,12 @@ fn a_session_beyond_saving() {
 
     let conflict = place.sprag(&["resubmit", "s7"]);
     assert_eq!(conflict.code, Some(1), "{conflict:?}");
-    assert!(conflict.stderr.contains("skipped since") && conflict.stderr.contains("customer is gone") && conflict.stderr.contains("[SPR0203]"), "{conflict:?}");
+    assert!(
+        conflict.stderr.contains("skipped since")
+            && conflict.stderr.contains("customer is gone")
+            && conflict.stderr.contains("[SPR0203]"),
+        "{conflict:?}"
+    );
     assert_eq!(host.outcome("s7", "skipped")["open_action"], Value::Null, "no promise that is not kept");
     // On purpose it can be done, as a new event.
     place.sprag(&["resubmit", "s7", "--again", "--reason", "she is back"]).done();
@@ -225,16 +277,43 @@ fn what_is_scheduled_survives_a_restart_and_can_be_cancelled() {
         host.send("work", &[message(&format!("r{n}"), &format!("r{n}"), "once")]);
         host.outcome(&format!("r{n}"), "failed");
     }
-    place.sprag(&["send", "work", "--id", "later", "--session", "later", "--type", "Work", "--body", "ok", "--at", "10h"]).done();
+    place
+        .sprag(&[
+            "send",
+            "work",
+            "--id",
+            "later",
+            "--session",
+            "later",
+            "--type",
+            "Work",
+            "--body",
+            "ok",
+            "--at",
+            "10h",
+        ])
+        .done();
     host.kill();
     let host = place.run();
     let listing = place.sprag(&["scheduled", "--json"]).done().json();
     let mut seen = ids(&listing);
     seen.sort();
     assert_eq!(seen, ["later", "r0", "r1", "r2"], "{listing}");
-    let of = |event: &str| listing["items"].as_array().expect("a listing").iter().find(|it| it["event_id"] == event).expect("listed").clone();
+    let of = |event: &str| {
+        listing["items"]
+            .as_array()
+            .expect("a listing")
+            .iter()
+            .find(|it| it["event_id"] == event)
+            .expect("listed")
+            .clone()
+    };
     let retry = of("r1");
-    assert_eq!((&retry["endpoint"], &retry["session"], &retry["kind"], &retry["attempt"]), (&json!("work"), &json!("r1"), &json!("retry"), &json!(1)), "{retry}");
+    assert_eq!(
+        (&retry["endpoint"], &retry["session"], &retry["kind"], &retry["attempt"]),
+        (&json!("work"), &json!("r1"), &json!("retry"), &json!(1)),
+        "{retry}"
+    );
     assert!(retry["due_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{retry}");
     assert_eq!(of("later")["kind"], "event");
     for event in ["r1", "later"] {
@@ -254,7 +333,8 @@ fn what_is_scheduled_survives_a_restart_and_can_be_cancelled() {
 /// "Dead letters rise": mend the cause, replay them.
 #[test]
 fn dead_letters_are_replayed() {
-    let toml = CONFIG.replace("ledger", "probe").replace("grant = [\"state\"]", "grant = [\"state\"]\nconfig = { a = \"b\" }");
+    let toml =
+        CONFIG.replace("ledger", "probe").replace("grant = [\"state\"]", "grant = [\"state\"]\nconfig = { a = \"b\" }");
     let place = Place::new(&toml, &[("test-probe", "probe")]);
     let host = place.dev();
     host.send("work", &[json!({ "id": "d1", "session": "d", "type": "probe", "body": "transient the bank is down" })]);
@@ -272,7 +352,11 @@ fn dead_letters_are_replayed() {
     place.sprag(&["dead-letters", "replay", "work", "--all"]).done();
     host.outcome("d1", "completed");
     assert!(host.items("/api/dead-letters").is_empty());
-    assert!(host.items("/api/audit").iter().any(|line| line["verb"].as_str().is_some_and(|verb| verb.contains("replay"))), "{:?}", host.items("/api/audit"));
+    assert!(
+        host.items("/api/audit").iter().any(|line| line["verb"].as_str().is_some_and(|verb| verb.contains("replay"))),
+        "{:?}",
+        host.items("/api/audit")
+    );
     assert_eq!(host.stop(), Some(0));
 }
 
