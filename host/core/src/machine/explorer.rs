@@ -33,6 +33,8 @@ struct Budget {
     handoffs: u8,
     /// Skips by an operator while something blocks; one more is always there for the end.
     skips: u8,
+    /// Runs whose session is lost without a word: the message is delivered again, and the run's commit comes late.
+    lost: u8,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +58,8 @@ struct World {
     actions: Vec<Action>,
     /// Runs that were committed as done, by event.
     done: Vec<EventId>,
+    /// What a holder that has lost its session will still try.
+    late: Option<Commit>,
     next_sequence: i64,
     budget: Budget,
 }
@@ -127,6 +131,7 @@ impl World {
             outcomes: BTreeMap::new(),
             actions: vec![],
             done: vec![],
+            late: None,
             next_sequence: 0,
             budget,
         };
@@ -162,7 +167,24 @@ impl World {
         }
     }
 
+    /// One transaction, as stores do it: what was decided before keeps its decision, what was recorded before loses its unit of work.
     fn store(&mut self, write: &StoreWrite) {
+        if let Some(answered) = &write.action
+            && let Some(action) = self.actions.iter_mut().find(|action| action.id == answered.id)
+        {
+            action.state = ActionState::Applied { text: String::new(), at: FAR };
+        }
+        if write.decision.as_ref().is_some_and(|decision| self.decisions.contains_key(&decision.message_id)) {
+            return;
+        }
+        let recorded = write.record.first().is_some_and(|id| self.inbox.contains(id));
+        if let Some(outcome) = &write.outcome
+            && outcome.outcome == Outcome::Completed
+            && !recorded
+        {
+            assert!(!self.done.contains(&outcome.event_id), "done once: {} in {self}", outcome.event_id);
+            self.done.push(outcome.event_id.clone());
+        }
         self.inbox.extend(write.record.iter().cloned());
         self.finals.extend(write.finals.iter().cloned());
         if let Some(decision) = &write.decision {
@@ -181,11 +203,6 @@ impl World {
                 let row = StoredOutcome { outcome: outcome.outcome, attempts: outcome.attempts };
                 self.outcomes.insert(outcome.event_id.clone(), row);
             }
-        }
-        if let Some(answered) = &write.action
-            && let Some(action) = self.actions.iter_mut().find(|action| action.id == answered.id)
-        {
-            action.state = ActionState::Applied { text: String::new(), at: FAR };
         }
     }
 
@@ -260,6 +277,11 @@ impl Explorer {
                     acted.act(if handed_off { ActionKind::HandoffComplete } else { ActionKind::Skip }, &block);
                     next.push(acted);
                 }
+            }
+            if world.late.is_some() {
+                let mut later = world.clone();
+                self.come_late(&mut later);
+                next.push(later);
             }
             if next.is_empty() {
                 self.end(&world);
@@ -345,6 +367,12 @@ impl Explorer {
                     };
                     match conclude(&self.rules, &arrival, &known, ended) {
                         Concluded::Commit(commit) => {
+                            if world.budget.lost > 0 && world.late.is_none() && matches!(place, Place::Queue) {
+                                let mut lost = world.clone();
+                                lost.budget.lost -= 1;
+                                lost.late = Some(commit.clone());
+                                next.push(lost);
+                            }
                             next.extend(self.commit(&world, &known, &arrival, commit, place, depth))
                         }
                         Concluded::PutBack { .. } => next.push(world),
@@ -419,19 +447,26 @@ impl Explorer {
         next
     }
 
+    /// The commit of a holder that has lost its session: what needs no lock takes place, and the rest fails.
+    fn come_late(&self, world: &mut World) {
+        let commit = world.late.take().expect("the caller has seen it");
+        let needs_lock = |effect: &Effect| !matches!(effect, Effect::Store(_) | Effect::Enqueue(_));
+        let mut end = commit.effects.iter().position(needs_lock).unwrap_or(commit.effects.len());
+        if let Some(Effect::Store(write)) = commit.effects.first()
+            && let Some(decision) = &write.decision
+            && world.decisions.get(&decision.message_id).is_some_and(|first| first != decision)
+        {
+            // Another decision was there first: a committer carries nothing more of this one out.
+            end = 1;
+        }
+        self.apply(world, &commit.effects[..end], Place::Queue);
+    }
+
     fn apply(&self, world: &mut World, effects: &[Effect], place: Place) {
         let mut parked = false;
         for effect in effects {
             match effect {
-                Effect::Store(write) => {
-                    if let Some(outcome) = &write.outcome
-                        && outcome.outcome == Outcome::Completed
-                    {
-                        assert!(!world.done.contains(&outcome.event_id), "done once: {} in {world}", outcome.event_id);
-                        world.done.push(outcome.event_id.clone());
-                    }
-                    world.store(write);
-                }
+                Effect::Store(write) => world.store(write),
                 Effect::Enqueue(message) => world.enqueue((**message).clone()),
                 Effect::CancelScheduled(id) => {
                     world.scheduled.retain(|queued| queued.message.message_id.as_ref() != Some(id));
@@ -522,7 +557,7 @@ fn explored(engine: Engine, messages: Vec<Message>, order: &[&str], budget: Budg
 fn two_events_a_duplicate_a_failure_a_skip_and_a_crash() {
     for engine in [Engine::Atomic, Engine::Ordered] {
         let messages = vec![event("A", "a"), event("A", "a"), event("B", "b")];
-        explored(engine, messages, &["A", "B"], Budget { crashes: 1, failures: 1, handoffs: 0, skips: 1 });
+        explored(engine, messages, &["A", "B"], Budget { crashes: 1, failures: 1, handoffs: 0, skips: 1, lost: 0 });
     }
 }
 
@@ -530,7 +565,7 @@ fn two_events_a_duplicate_a_failure_a_skip_and_a_crash() {
 fn failures_of_both_events_and_two_crashes() {
     for engine in [Engine::Atomic, Engine::Ordered] {
         let messages = vec![event("A", "a"), event("B", "b")];
-        explored(engine, messages, &["A", "B"], Budget { crashes: 2, failures: 2, handoffs: 0, skips: 1 });
+        explored(engine, messages, &["A", "B"], Budget { crashes: 2, failures: 2, handoffs: 0, skips: 1, lost: 0 });
     }
 }
 
@@ -538,7 +573,7 @@ fn failures_of_both_events_and_two_crashes() {
 fn a_handoff_a_failure_and_a_crash() {
     for engine in [Engine::Atomic, Engine::Ordered] {
         let messages = vec![event("A", "a"), event("B", "b"), event("A", "a")];
-        explored(engine, messages, &["A", "B"], Budget { crashes: 1, failures: 1, handoffs: 1, skips: 1 });
+        explored(engine, messages, &["A", "B"], Budget { crashes: 1, failures: 1, handoffs: 1, skips: 1, lost: 0 });
     }
 }
 
@@ -546,6 +581,22 @@ fn a_handoff_a_failure_and_a_crash() {
 fn three_events_and_a_retry_that_fails_again() {
     for engine in [Engine::Atomic, Engine::Ordered] {
         let messages = vec![event("A", "a"), event("B", "b"), event("C", "c")];
-        explored(engine, messages, &["A", "B", "C"], Budget { crashes: 1, failures: 2, handoffs: 0, skips: 0 });
+        explored(
+            engine,
+            messages,
+            &["A", "B", "C"],
+            Budget { crashes: 1, failures: 2, handoffs: 0, skips: 0, lost: 0 },
+        );
+    }
+}
+
+/// A07, A13, P5: a session is lost in the middle of a run and nobody is told; the next holder serves its messages, and the first one's
+/// commit comes at any later moment. Only where effects happen one after another: one transaction looks at the lock itself.
+#[test]
+fn a_commit_that_comes_after_its_session_was_lost() {
+    for skips in [0, 1] {
+        let messages = vec![event("A", "a"), event("B", "b")];
+        let budget = Budget { crashes: 0, failures: 2, handoffs: 0, skips, lost: 1 };
+        explored(Engine::Ordered, messages, &["A", "B"], budget);
     }
 }

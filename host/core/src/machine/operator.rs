@@ -51,6 +51,15 @@ fn refuse(rules: &Rules, arrival: &Arrival, known: &Known<'_>, text: String) -> 
     commit
 }
 
+/// The event has its end already. If it blocks its session all the same, the session goes on (P9): its end was written by a holder that had
+/// lost the session, and nothing else would unblock it.
+fn late(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Commit {
+    if stored(known).is_some_and(Outcome::is_final) && known.state.is_blocked_by(&arrival.event_id) {
+        return build::duplicate(rules, arrival, known);
+    }
+    refuse(rules, arrival, known, now_is(known))
+}
+
 fn now_is(known: &Known<'_>) -> String {
     stored(known)
         .map_or_else(|| "the event is not known".to_owned(), |outcome| format!("the event is {} now", outcome.name()))
@@ -65,7 +74,7 @@ fn resubmission(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
     let again = arrival.stands_for.is_none();
     let resolved = matches!(stored(known), Some(Outcome::Completed | Outcome::Skipped | Outcome::Handoff));
     if resolved && !again {
-        return Next::Commit(refuse(rules, arrival, known, now_is(known)));
+        return Next::Commit(late(rules, arrival, known));
     }
     match &known.state.block {
         Some(block) if !block.is_of(&arrival.event_id) => return stand_in::wait_behind(rules, arrival, known),
@@ -97,7 +106,7 @@ fn resubmission(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
 /// Gives up on one event: blocked, handed off, or still parked.
 fn skip(rules: &Rules, arrival: &Arrival, known: &Known<'_>, action: &Action) -> Commit {
     if !matches!(stored(known), Some(Outcome::Failed | Outcome::Handoff | Outcome::Deferred)) {
-        return refuse(rules, arrival, known, now_is(known));
+        return late(rules, arrival, known);
     }
     resolve(rules, arrival, known, Outcome::Skipped, action.reason.clone(), action, "skipped")
 }

@@ -11,7 +11,8 @@ use crate::{
 /// A retry runs only if event and attempt are those of the block, and the block is a failure's (P11). A block that was lost does not lose the
 /// retry (P12).
 pub(super) fn retry(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
-    if known.answer.own_recorded || known.answer.is_final {
+    // The source too: a holder that had lost its session may have recorded the event after a later one saw it fail.
+    if known.answer.own_recorded || known.answer.source_recorded || known.answer.is_final {
         return Next::Commit(build::duplicate(rules, arrival, known));
     }
     let failed_then = known

@@ -9,7 +9,7 @@ use sprag_core::{
     run::{End, StateWrite, UnitOfWork},
 };
 
-use crate::world::{Bench, ENDPOINT, Gate, SOURCE, Setup, World, both, event, until};
+use crate::world::{Bench, ENDPOINT, Gate, SOURCE, Setup, World, both, event, fails, retries, until};
 
 both! {
     a_stop_lets_what_runs_finish
@@ -132,5 +132,42 @@ async fn a_run_whose_message_was_lost_changes_nothing() {
     assert_eq!(value(&world, "E1").await, Some(Bytes::from("2")));
     assert_eq!(completed_runs(&world, "E1").await, 1);
     world.until_idle().await;
+    world.end().await;
+}
+
+/// P5, P9: the second holder saw the event fail and waits for its retry; then the first one's success comes late. The retry does not run what is
+/// recorded; it lets the session go on.
+#[tokio::test(start_paused = true)]
+async fn a_success_that_comes_after_its_session_was_lost_is_not_run_again() {
+    let gate = Gate::new();
+    let at = gate.clone();
+    let mut setup = Setup { retry: retries(3), ..Setup::default() };
+    setup.retry.as_mut().expect("a policy").schedule.base = Duration::from_secs(600);
+    let world = World::start_with(Bench::Memory, setup, move |input, number| {
+        let at = at.clone();
+        async move {
+            let end = match (input.event_id.as_str(), number) {
+                ("E1", 1) => {
+                    at.pass().await;
+                    End::Done
+                }
+                ("E1", 2) => fails("no"),
+                _ => End::Done,
+            };
+            (end, UnitOfWork::default())
+        }
+    })
+    .await;
+    world.send_events("s", &["E1", "E2"]).await;
+    world.until_began("E1", 1).await;
+    world.memory().transport.lose_session(&SOURCE.into(), &"s".into());
+    world.until_outcome("E2", Outcome::Deferred).await;
+    gate.open();
+    world.until_outcome("E1", Outcome::Completed).await;
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    world.until_outcome("E2", Outcome::Completed).await;
+    world.until_idle().await;
+    assert_eq!(world.script.began(), ["E1", "E1", "E2"]);
+    assert_eq!(world.raw_state("s").await, None);
     world.end().await;
 }
