@@ -271,6 +271,7 @@ impl Explorer {
             {
                 let idle = world.queue.is_empty() && world.scheduled.is_empty();
                 if world.budget.skips > 0 || idle {
+                    assert!(world.actions.len() < 8, "an action resolves what blocks: {world}");
                     let mut acted = world.clone();
                     acted.budget.skips = acted.budget.skips.saturating_sub(1);
                     let handed_off = block.kind == crate::session_state::BlockKind::Handoff;
