@@ -115,12 +115,7 @@ async fn measure(file: &str, bytes: &[u8], rounds: usize) {
     let name = std::path::Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
     println!(
         "{name:<28} {:>26} {:>26} {:>6.2}   {:>26} {:>26} {:>6.2}",
-        shown[0],
-        shown[1],
-        fresh_ratio,
-        shown[2],
-        shown[3],
-        reused_ratio
+        shown[0], shown[1], fresh_ratio, shown[2], shown[3], reused_ratio
     );
 }
 
