@@ -56,11 +56,20 @@ fn main() {
     }
     let plan = plan();
     let base = tempfile::tempdir().expect("a temporary folder");
-    println!("messages {}, sessions {}, body {} B, inbox rows before {}", plan.messages, plan.sessions, plan.body, plan.inbox);
+    println!(
+        "messages {}, sessions {}, body {} B, inbox rows before {}",
+        plan.messages, plan.sessions, plan.body, plan.inbox
+    );
     println!("fsync                     {:>10.3} ms (median of 50)", fsync(base.path()).as_secs_f64() * 1e3);
+    let cpu = thread_cpu();
     let limit = sqlite(base.path(), &plan);
     println!("plain batched SQLite      {limit:>10.0} messages/s");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    println!(
+        "  its processor time      {:>10.1} us/message",
+        (thread_cpu() - cpu).as_secs_f64() * 1e6 / plan.messages as f64
+    );
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let engine = Engine::open(Options::new(base.path().join("engine"))).expect("an empty folder opens");
         engine.declare(vec![EntitySpec::queue("orders").with_sessions()]).await.expect("a good declaration");
@@ -112,9 +121,16 @@ fn fsync(dir: &Path) -> Duration {
     times[times.len() / 2]
 }
 
+/// Processor time of this thread.
+fn thread_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0))
+}
+
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1_024
 }
 
@@ -122,7 +138,9 @@ fn resident() -> u64 {
 /// its inbox row, its event and its line of history. Two commits per batch, as the engine needs at least.
 fn sqlite(dir: &Path, plan: &Plan) -> f64 {
     let connection = Connection::open(dir.join("limit.db")).expect("a file");
-    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;").expect("pragmas");
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;")
+        .expect("pragmas");
     connection
         .execute_batch(
             "CREATE TABLE message (seq INTEGER PRIMARY KEY, session TEXT, id TEXT, header BLOB, body BLOB);
@@ -140,15 +158,26 @@ fn sqlite(dir: &Path, plan: &Plan) -> f64 {
     let all: Vec<usize> = (1..=plan.messages).collect();
     for batch in all.chunks(256) {
         connection.execute_batch("BEGIN IMMEDIATE").expect("begin");
-        let mut insert = connection.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5)").expect("statement");
+        let mut insert =
+            connection.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5)").expect("statement");
         for n in batch {
-            insert.execute((*n as i64, format!("session-{}", n % plan.sessions), format!("message-{n:029}"), &header, &body)).expect("insert");
+            insert
+                .execute((
+                    *n as i64,
+                    format!("session-{}", n % plan.sessions),
+                    format!("message-{n:029}"),
+                    &header,
+                    &body,
+                ))
+                .expect("insert");
         }
         connection.execute_batch("COMMIT; BEGIN IMMEDIATE").expect("commit");
         let mut delete = connection.prepare_cached("DELETE FROM message WHERE seq = ?1").expect("statement");
         let mut inbox = connection.prepare_cached("INSERT INTO inbox VALUES (NULL, ?1, ?2, ?3)").expect("statement");
-        let mut event = connection.prepare_cached("INSERT INTO event VALUES (NULL, ?1, ?2, ?3, ?4, 1, ?5)").expect("statement");
-        let mut history = connection.prepare_cached("INSERT INTO history VALUES (?1, 0, ?2, 1, ?3, 12345)").expect("statement");
+        let mut event =
+            connection.prepare_cached("INSERT INTO event VALUES (NULL, ?1, ?2, ?3, ?4, 1, ?5)").expect("statement");
+        let mut history =
+            connection.prepare_cached("INSERT INTO history VALUES (?1, 0, ?2, 1, ?3, 12345)").expect("statement");
         for n in batch {
             let id = format!("message-{n:029}");
             delete.execute([*n as i64]).expect("delete");
@@ -229,7 +258,14 @@ async fn handle_one(engine: &Engine, session: &Arc<dyn Session>, delivery: &Deli
     let endpoint = EndpointName::from("billing");
     let id = delivery.message.message_id.as_ref();
     let event_id = EventId::from(id.expect("every message here has one").as_str());
-    let question = Question { endpoint: &endpoint, message_id: id, source_id: None, event_id: &event_id, inbox: true, outcome: false };
+    let question = Question {
+        endpoint: &endpoint,
+        message_id: id,
+        source_id: None,
+        event_id: &event_id,
+        inbox: true,
+        outcome: false,
+    };
     let answer = engine.check(question).await.expect("an answer");
     assert!(!answer.own_recorded);
     session.state().await.expect("the lock holds");
@@ -243,7 +279,8 @@ async fn one_at_a_time(engine: &Engine) {
     for n in 0..100 {
         let begun = Instant::now();
         engine.send(&orders(), vec![message(1_024, "single", 900_000_000 + n)]).await.expect("sent");
-        let session = engine.accept_next(&orders(), Duration::from_secs(5)).await.expect("accepted").expect("a session");
+        let session =
+            engine.accept_next(&orders(), Duration::from_secs(5)).await.expect("accepted").expect("a session");
         let delivery = session.receive(Duration::ZERO).await.expect("received").expect("a message");
         handle_one(engine, &session, &delivery).await;
         session.release(Duration::ZERO).await.expect("released");
@@ -267,7 +304,10 @@ async fn end_to_end(engine: &Engine, plan: &Plan) {
                 if n >= messages {
                     break;
                 }
-                engine.send(&orders(), vec![message(body, &format!("session-{}", n % sessions), n)]).await.expect("sent");
+                engine
+                    .send(&orders(), vec![message(body, &format!("session-{}", n % sessions), n)])
+                    .await
+                    .expect("sent");
             }
         }));
     }
@@ -275,7 +315,8 @@ async fn end_to_end(engine: &Engine, plan: &Plan) {
         let (engine, done) = (engine.clone(), Arc::clone(&done));
         tasks.push(tokio::spawn(async move {
             while done.load(Relaxed) < messages {
-                let accepted = engine.accept_next(&orders(), Duration::from_millis(200)).await.expect("accepting works");
+                let accepted =
+                    engine.accept_next(&orders(), Duration::from_millis(200)).await.expect("accepting works");
                 let Some(session) = accepted else { continue };
                 while let Some(delivery) = session.receive(Duration::ZERO).await.expect("receiving works") {
                     handle_one(&engine, &session, &delivery).await;
@@ -298,7 +339,11 @@ async fn fill_inbox(engine: &Engine, rows: usize) {
         tasks.push(tokio::spawn(async move {
             let mut n = part;
             while n < rows {
-                let record = (0..500).map(|k| n + 8 * k).filter(|n| *n < rows).map(|n| MessageId::from(format!("earlier-{n:029}"))).collect();
+                let record = (0..500)
+                    .map(|k| n + 8 * k)
+                    .filter(|n| *n < rows)
+                    .map(|n| MessageId::from(format!("earlier-{n:029}")))
+                    .collect();
                 engine.write(&endpoint, StoreWrite { record, ..StoreWrite::default() }).await.expect("written");
                 n += 8 * 500;
             }

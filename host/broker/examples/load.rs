@@ -3,11 +3,7 @@
 //! `load work DIR` sends to sixteen sessions and handles what it sent; `load fill DIR BYTES` sends messages of that size until one is
 //! refused. Both print a line for every answer they got, so that whoever reads them knows what was promised.
 
-use std::{
-    io::Write as _,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io::Write as _, sync::Arc, time::Duration};
 
 use sprag_broker::{Engine, EntitySpec, Options};
 use sprag_core::{
@@ -86,7 +82,8 @@ async fn handle(engine: &Engine, session: Arc<dyn Session>) {
         let Ok(Some(delivery)) = session.receive(Duration::ZERO).await else { break };
         let id = delivery.message.message_id.clone().expect("every message here has one");
         let write = StoreWrite { record: vec![id.clone()], ..StoreWrite::default() };
-        let commit = Commit { endpoint: "billing".into(), effects: vec![Effect::Store(Box::new(write)), Effect::Complete] };
+        let commit =
+            Commit { endpoint: "billing".into(), effects: vec![Effect::Store(Box::new(write)), Effect::Complete] };
         let held = Held { source: &orders(), session: Some(&session), delivery: &delivery };
         if engine.commit(held, commit).await.is_ok() {
             say(format!("done {id}"));

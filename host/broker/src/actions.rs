@@ -29,7 +29,12 @@ pub(crate) fn create(tx: &mut Tx<'_>, wishes: &[NewAction], entry: &AuditEntry) 
     Ok(answers)
 }
 
-fn create_one(tx: &mut Tx<'_>, wish: &NewAction, at: Timestamp, audit: i64) -> Result<Result<ActionId, ActionRefused>, Stop> {
+fn create_one(
+    tx: &mut Tx<'_>,
+    wish: &NewAction,
+    at: Timestamp,
+    audit: i64,
+) -> Result<Result<ActionId, ActionRefused>, Stop> {
     if let Some(key) = &wish.idempotency_key
         && let Some(first) = tx.first("SELECT id FROM action WHERE idempotency_key = ?1", [key], |row| row.get(0))?
     {
@@ -38,7 +43,7 @@ fn create_one(tx: &mut Tx<'_>, wish: &NewAction, at: Timestamp, audit: i64) -> R
     let endpoint = tx.local.endpoint(tx.connection, &wish.endpoint)?;
     if let Some(event_id) = &wish.event_id {
         let known = tx.first(
-            "SELECT 1 FROM event WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3 AND outcome IS NOT NULL",
+            "SELECT 1 FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3 AND outcome IS NOT NULL",
             (event_hash(wish.endpoint.as_str(), event_id.as_str()), endpoint, event_id.as_str()),
             |_| Ok(()),
         )?;
@@ -61,7 +66,17 @@ fn create_one(tx: &mut Tx<'_>, wish: &NewAction, at: Timestamp, audit: i64) -> R
     tx.execute(
         "INSERT INTO action (kind, endpoint, event_id, session, reason, by_whom, at, state, idempotency_key, audit) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)",
-        (codes::action(wish.kind), endpoint, event, session, &wish.reason, &wish.by, at.0, &wish.idempotency_key, audit),
+        (
+            codes::action(wish.kind),
+            endpoint,
+            event,
+            session,
+            &wish.reason,
+            &wish.by,
+            at.0,
+            &wish.idempotency_key,
+            audit,
+        ),
     )?;
     let id = tx.connection.last_insert_rowid();
     if let Some(source) = tx.topology.position(&wish.source) {
@@ -96,7 +111,10 @@ pub(crate) fn find(connection: &Connection, id: ActionId) -> rusqlite::Result<Op
 }
 
 pub(crate) fn of_audit(connection: &Connection, audit: i64) -> rusqlite::Result<Vec<Action>> {
-    connection.prepare_cached(&format!("{COLUMNS} WHERE a.audit = ?1 ORDER BY a.id"))?.query_map([audit], read)?.collect()
+    connection
+        .prepare_cached(&format!("{COLUMNS} WHERE a.audit = ?1 ORDER BY a.id"))?
+        .query_map([audit], read)?
+        .collect()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Action> {

@@ -146,10 +146,17 @@ impl Transport for Engine {
             Ok(self.shared.with_index(|index| index.accept_next(entity, Instant::now())))
         });
         let found = found.await?;
-        Ok(found.map(|(session, token, wake)| Arc::new(Handle::new(&self.shared, entity, session, token, wake)) as Arc<dyn Session>))
+        Ok(found.map(|(session, token, wake)| {
+            Arc::new(Handle::new(&self.shared, entity, session, token, wake)) as Arc<dyn Session>
+        }))
     }
 
-    async fn accept(&self, source: &EntityName, session: &SessionId, wait: Duration) -> Result<Arc<dyn Session>, Error> {
+    async fn accept(
+        &self,
+        source: &EntityName,
+        session: &SessionId,
+        wait: Duration,
+    ) -> Result<Arc<dyn Session>, Error> {
         let entity = session_entity(&self.shared.topology(), source)?;
         crate::entity::check_session(session).map_err(Error::Refused)?;
         self.shared.refuse_when_closed()?;
@@ -192,7 +199,8 @@ impl Transport for Engine {
                 Ok(delivery) => deliveries.push(delivery),
                 Err(error) => {
                     // It may be readable later; nothing else is held up by it.
-                    let back = self.shared.with_index(|index| index.unhand_plain(at, handed.lock, true, Instant::now()));
+                    let back =
+                        self.shared.with_index(|index| index.unhand_plain(at, handed.lock, true, Instant::now()));
                     tracing::error!(entity = %source, sequence = handed.slot.seq, %error, given_back = back.is_ok(), "a message cannot be read");
                     failed = Some(error);
                 }
@@ -333,10 +341,17 @@ impl Transport for Engine {
 
     async fn entities(&self) -> Result<Vec<EntityInfo>, Error> {
         let topology = self.shared.topology();
-        Ok(self.shared.with_index(|index| (0..topology.entities.len()).map(|at| describe(&topology, index, at)).collect()))
+        Ok(self
+            .shared
+            .with_index(|index| (0..topology.entities.len()).map(|at| describe(&topology, index, at)).collect()))
     }
 
-    async fn sessions(&self, entity: &EntityName, after: Option<&SessionId>, max: usize) -> Result<Vec<SessionInfo>, Error> {
+    async fn sessions(
+        &self,
+        entity: &EntityName,
+        after: Option<&SessionId>,
+        max: usize,
+    ) -> Result<Vec<SessionInfo>, Error> {
         let at = session_entity(&self.shared.topology(), entity)?;
         let mut found = self.shared.with_index(|index| {
             let sessions = &index.entities[at].sessions;
@@ -347,11 +362,14 @@ impl Transport for Engine {
         });
         let oldest: Vec<_> = found.iter().map(|(_, oldest)| *oldest).collect();
         let times = self.shared.read_long(move |connection| {
-            let mut statement = connection.prepare_cached("SELECT moved_at FROM message WHERE seq = ?1 AND state = 2")?;
+            let mut statement =
+                connection.prepare_cached("SELECT moved_at FROM message WHERE seq = ?1 AND state = 2")?;
             let mut times = Vec::with_capacity(oldest.len());
             for seq in oldest {
                 let time: Option<i64> = match seq {
-                    Some(seq) => statement.query_map([seq], |row| row.get::<_, Option<i64>>(0))?.next().transpose()?.flatten(),
+                    Some(seq) => {
+                        statement.query_map([seq], |row| row.get::<_, Option<i64>>(0))?.next().transpose()?.flatten()
+                    }
                     None => None,
                 };
                 times.push(time.map(sprag_core::time::Timestamp));
@@ -396,7 +414,14 @@ fn session_info(id: &SessionId, session: &Sess) -> (SessionInfo, Option<i64>) {
 
 /// Numbers and delivery counts of the messages in a part of an entity, from a number on, in the order of a peek: parked ones of one session
 /// in parking order, all others by number. Without a session no more than `max`; the dead letters of a session are picked by the reader.
-fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId>, from: i64, max: usize) -> Vec<(i64, u32)> {
+fn places(
+    index: &Index,
+    at: EntityIndex,
+    part: Part,
+    session: Option<&SessionId>,
+    from: i64,
+    max: usize,
+) -> Vec<(i64, u32)> {
     let state = &index.entities[at];
     let one = session.and_then(|id| state.sessions.get(id)).into_iter();
     let sessions = one.chain(session.is_none().then(|| state.sessions.values()).into_iter().flatten());
@@ -404,7 +429,8 @@ fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId
     match part {
         Part::Active => {
             for session in sessions {
-                let in_hand = session.holder.as_ref().and_then(|holder| holder.main).filter(|current| !current.is_aside());
+                let in_hand =
+                    session.holder.as_ref().and_then(|holder| holder.main).filter(|current| !current.is_aside());
                 found.extend(in_hand.map(|current| (0, current.slot)));
                 found.extend(session.active.iter().map(|slot| (0, *slot)));
             }
@@ -413,7 +439,8 @@ fn places(index: &Index, at: EntityIndex, part: Part, session: Option<&SessionId
         Part::Parked => {
             let order = |number| if session.is_some() { number } else { 0 };
             for session in sessions {
-                let in_hand = session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
+                let in_hand =
+                    session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
                 found.extend(in_hand.map(|current| (order(current.number), current.slot)));
                 found.extend(session.parked.iter().map(|(number, slot)| (order(*number), *slot)));
             }

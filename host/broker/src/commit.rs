@@ -18,7 +18,7 @@ use crate::{
     entity::{Address, EntityIndex},
     index::{Change, Pin, Settled},
     messages::{self, Prepared},
-    tracking::{self, PreparedWrite},
+    tracking::{self, PreparedWrite, Standing},
     writer::{Stop, Tx},
 };
 
@@ -79,6 +79,11 @@ impl Committer for Engine {
         };
         let steps = commit.effects.into_iter().map(Step::new).collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let address = self.shared.topology().address(held.source).map_err(refused)?;
+        for step in &steps {
+            if let Step::Enqueue(message) = step {
+                self.shared.topology().entities[address.entity].spec.accepts(&message.message, 0).map_err(refused)?;
+            }
+        }
         let target = self.pin(address, &held).map_err(refused)?;
         if steps.iter().any(|step| matches!(step, Step::Complete | Step::DeadLetter { .. })) {
             self.shared.cache.lock().remove(target.seq);
@@ -98,13 +103,29 @@ impl Engine {
         let message_id = held.delivery.message.message_id.clone();
         let Some(session) = held.session else {
             self.shared.with_index(|index| index.pin_plain(at, lock, now))?;
-            return Ok(Target { at, session: None, seq, message_id, pin: Pin::Plain { at, lock }, aside: false, state: None });
+            return Ok(Target {
+                at,
+                session: None,
+                seq,
+                message_id,
+                pin: Pin::Plain { at, lock },
+                aside: false,
+                state: None,
+            });
         };
         let id = session.id();
         self.shared.with_index(|index| {
             let (pin, current) = index.pin_delivery(at.entity, id, session.lock().0, lock, now)?;
             let state = index.state(at.entity, id, session.lock().0, now)?;
-            Ok(Target { at, session: Some(id.clone()), seq, message_id, pin: Pin::Session(pin), aside: current.is_aside(), state })
+            Ok(Target {
+                at,
+                session: Some(id.clone()),
+                seq,
+                message_id,
+                pin: Pin::Session(pin),
+                aside: current.is_aside(),
+                state,
+            })
         })
     }
 }
@@ -118,7 +139,8 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
             standings.push(tracking::examine(tx, endpoint, write, true)?);
         }
     }
-    let mut standings = standings.iter();
+    standings.iter_mut().skip(1).for_each(Standing::forget_event);
+    let mut standings = standings.into_iter();
     let mut written = Written::Done;
     let mut parked = None;
     let mut settled = None;

@@ -35,7 +35,9 @@ impl Counter {
     fn save(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         if self.next > self.saved {
             let saved = self.next + BLOCK;
-            connection.prepare_cached("INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)")?.execute((self.name, saved))?;
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)")?
+                .execute((self.name, saved))?;
             self.saved = saved;
         }
         Ok(())
@@ -98,7 +100,9 @@ impl Local {
             return Ok(*id);
         }
         connection.prepare_cached("INSERT OR IGNORE INTO endpoint (name) VALUES (?1)")?.execute([name.as_str()])?;
-        let id = connection.prepare_cached("SELECT id FROM endpoint WHERE name = ?1")?.query_row([name.as_str()], |row| row.get(0))?;
+        let id = connection
+            .prepare_cached("SELECT id FROM endpoint WHERE name = ?1")?
+            .query_row([name.as_str()], |row| row.get(0))?;
         self.endpoints.insert(name.clone(), id);
         Ok(id)
     }

@@ -19,7 +19,9 @@ pub(crate) fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
     out.number(rest.len() as u64);
     for effect in rest {
         match effect {
-            Effect::Store(_) => return Err(Error::Corrupt("a decision is written once, and with it all that a store writes")),
+            Effect::Store(_) => {
+                return Err(Error::Corrupt("a decision is written once, and with it all that a store writes"));
+            }
             Effect::Enqueue(message) => {
                 out.0.push(1);
                 let (header, body) = codec::encode(message)?;
@@ -62,7 +64,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
     if input.byte()? != VERSION {
         return Err(Error::Corrupt("the version of a decision is not known"));
     }
-    let number = |input: &mut Reader<'_>| u32::try_from(input.number()?).map_err(|_| Error::Corrupt("a number is too large"));
+    let number =
+        |input: &mut Reader<'_>| u32::try_from(input.number()?).map_err(|_| Error::Corrupt("a number is too large"));
     let attempt = number(&mut input)?;
     let mut rest = Vec::new();
     for _ in 0..input.number()? {
@@ -74,7 +77,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
             }
             2 => Effect::CancelScheduled(MessageId::from(input.text()?)),
             3 => Effect::SetState(
-                SessionState::from_bytes(Some(input.bytes()?)).map_err(|_| Error::Corrupt("the session state of a decision"))?,
+                SessionState::from_bytes(Some(input.bytes()?))
+                    .map_err(|_| Error::Corrupt("the session state of a decision"))?,
             ),
             4 => Effect::Park { sequence: number(&mut input)? },
             5 => Effect::Complete,
@@ -115,7 +119,11 @@ mod tests {
             since: Timestamp(5),
         };
         let rest = vec![
-            Effect::Enqueue(Box::new(Message { session_id: Some("s".into()), body: Body::Data("x".into()), ..Message::default() })),
+            Effect::Enqueue(Box::new(Message {
+                session_id: Some("s".into()),
+                body: Body::Data("x".into()),
+                ..Message::default()
+            })),
             Effect::Enqueue(Box::default()),
             Effect::CancelScheduled("id".into()),
             Effect::SetState(SessionState { block: Some(block), parked: 3, ..SessionState::default() }),

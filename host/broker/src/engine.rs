@@ -74,8 +74,10 @@ impl Engine {
             schema::Error::Sql(error) => problem(error),
         })?;
         let local = Local::load(&connection).map_err(problem)?;
-        let (topology, index) = load(&connection, &options).map_err(|failure| OpenError::File { file: file.clone(), problem: failure })?;
-        let page_size = connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0)).map_err(problem)?;
+        let (topology, index) =
+            load(&connection, &options).map_err(|failure| OpenError::File { file: file.clone(), problem: failure })?;
+        let page_size =
+            connection.pragma_query_value(None, "page_size", |row| row.get::<_, i64>(0)).map_err(problem)?;
         let page_size = u64::try_from(page_size).unwrap_or(4_096);
         let (max_size, ends) = (options.max_size, options.dir.clone());
         let shared = Arc::new(Shared::new(options, file.clone(), index, topology, page_size));
@@ -98,7 +100,8 @@ impl Engine {
         ];
         // What came due or expired while nobody was here.
         shared.with_index(|index| index.tick(Instant::now(), shared.now().0));
-        let running = Running { shared: Arc::clone(&shared), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
+        let running =
+            Running { shared: Arc::clone(&shared), threads: Mutex::new(threads), lock: Mutex::new(Some(lock)) };
         Ok(Self { shared, _running: Arc::new(running) })
     }
 
@@ -137,8 +140,12 @@ impl Engine {
     /// A copy of the file as it is now, while everything goes on (`sprag backup`).
     pub async fn backup(&self, to: &Path) -> Result<(), sprag_store::Error> {
         let to = to.to_owned();
-        let copied = self.shared.read_long(move |connection| {
+        let shared = Arc::clone(&self.shared);
+        let copied = self.shared.read_long(move |_| {
             let to = to.to_str().ok_or_else(|| ReadFailure::Invalid("the path of a backup must be UTF-8".into()))?;
+            // A connection of its own: one of the pool may write nowhere, and this one is used for long.
+            let connection = shared.open_reader()?;
+            connection.pragma_update(None, "query_only", false)?;
             connection.execute("VACUUM INTO ?1", [to])?;
             Ok(())
         });
@@ -182,7 +189,9 @@ fn declared(tx: &mut Tx<'_>, specs: &[(EntitySpec, crate::filter::Filter)]) -> R
     }
     for (_, spec, _) in &all {
         if let Some(topic) = spec.topic_name()
-            && !all.iter().any(|(_, other, _)| other.name.as_str() == topic && other.kind == crate::entity::EntityKind::Topic)
+            && !all
+                .iter()
+                .any(|(_, other, _)| other.name.as_str() == topic && other.kind == crate::entity::EntityKind::Topic)
         {
             return invalid(spec, format!("there is no topic {topic:?}"));
         }
@@ -222,7 +231,8 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
     let text = |error: rusqlite::Error| error.to_string();
     let mut entities = Vec::new();
     let mut statement = connection.prepare("SELECT id, name, spec FROM entity ORDER BY id").map_err(text)?;
-    let rows = statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
+    let rows =
+        statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
     for row in rows.map_err(text)? {
         let (id, name, spec) = row.map_err(text)?;
         let spec: EntitySpec = serde_json::from_str(&spec).map_err(|error| format!("entity {name}: {error}"))?;
@@ -233,12 +243,15 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
     let now = Instant::now();
     let mut index = Index::new(u64::try_from((options.clock)().0).unwrap_or(0) << 20);
     index.declare(&topology);
-    let by_id: HashMap<i64, EntityIndex> = topology.entities.iter().enumerate().map(|(n, entity)| (entity.id, n)).collect();
+    let by_id: HashMap<i64, EntityIndex> =
+        topology.entities.iter().enumerate().map(|(n, entity)| (entity.id, n)).collect();
 
     let mut statement = connection.prepare("SELECT entity, session, state FROM session").map_err(text)?;
     let mut rows = statement.query([]).map_err(text)?;
     while let Some(row) = rows.next().map_err(text)? {
-        let read = || -> rusqlite::Result<_> { Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Vec<u8>>(2)?)) };
+        let read = || -> rusqlite::Result<_> {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Vec<u8>>(2)?))
+        };
         let (entity, session, state) = read().map_err(text)?;
         if let Some(&entity) = by_id.get(&entity) {
             index.apply(Change::State { entity, session: session.into(), state: Some(Bytes::from(state)) }, now);
@@ -254,10 +267,10 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
         let mut insert = || -> rusqlite::Result<()> {
             let Some(&entity) = by_id.get(&row.get::<_, i64>(1)?) else { return Ok(()) };
             let session = match row.get_ref(3)?.as_str_or_null()? {
-                Some(session) => Some(match sessions.get(session) {
-                    Some(known) => known.clone(),
-                    None => sessions.entry(session.to_owned()).or_insert(session.into()).clone(),
-                }),
+                Some(session) if !sessions.contains_key(session) => {
+                    Some(sessions.entry(session.to_owned()).or_insert(session.into()).clone())
+                }
+                Some(session) => sessions.get(session).cloned(),
                 None => None,
             };
             let slot = Slot {

@@ -128,7 +128,9 @@ impl EntitySpec {
             return invalid("default_ttl is zero: every message would expire at once".into());
         }
         match &self.kind {
-            EntityKind::Topic if self.requires_session => invalid("a topic has no sessions; its subscriptions may".into()),
+            EntityKind::Topic if self.requires_session => {
+                invalid("a topic has no sessions; its subscriptions may".into())
+            }
             EntityKind::Subscription(_) if self.topic_name().is_none() => {
                 invalid("a subscription is named topic/subscription".into())
             }
@@ -145,7 +147,10 @@ impl EntitySpec {
         if let Some(id) = &message.message_id {
             check_text("message id", id.as_str()).or_else(&refuse)?;
             if id.as_str().len() > MAX_MESSAGE_ID {
-                return refuse(format!("the message id has {} bytes; at most {MAX_MESSAGE_ID} are taken", id.as_str().len()));
+                return refuse(format!(
+                    "the message id has {} bytes; at most {MAX_MESSAGE_ID} are taken",
+                    id.as_str().len()
+                ));
             }
         }
         match &message.session_id {
@@ -173,7 +178,9 @@ fn check_text(field: &str, text: &str) -> Result<(), String> {
 pub(crate) fn check_session(session: &SessionId) -> Result<(), String> {
     check_text("session id", session.as_str())?;
     match session.as_str().chars().count() {
-        len if len > MAX_SESSION_ID => Err(format!("the session id has {len} characters; at most {MAX_SESSION_ID} are taken")),
+        len if len > MAX_SESSION_ID => {
+            Err(format!("the session id has {len} characters; at most {MAX_SESSION_ID} are taken"))
+        }
         _ => Ok(()),
     }
 }
@@ -208,7 +215,8 @@ pub(crate) struct Address {
 impl Topology {
     /// With these entities, in this order: (number in the file, spec, filter).
     pub(crate) fn new(entities: Vec<(i64, EntitySpec, Filter)>) -> Self {
-        let by_name: HashMap<_, _> = entities.iter().enumerate().map(|(n, (_, spec, _))| (spec.name.clone(), n)).collect();
+        let by_name: HashMap<_, _> =
+            entities.iter().enumerate().map(|(n, (_, spec, _))| (spec.name.clone(), n)).collect();
         let mut subscriptions: Vec<Vec<EntityIndex>> = vec![Vec::new(); entities.len()];
         for (n, (_, spec, _)) in entities.iter().enumerate() {
             if let Some(topic) = spec.topic_name().and_then(|topic| by_name.get(topic)) {
@@ -255,9 +263,18 @@ mod tests {
         for count in [1, 2_000] {
             EntitySpec { max_delivery_count: count, ..EntitySpec::queue("q") }.validate().unwrap();
         }
-        assert!(problem(EntitySpec { lock_duration: Duration::from_millis(999), ..EntitySpec::queue("q") }).contains("5 min"));
-        assert!(problem(EntitySpec { duplicate_detection: Some(Duration::from_secs(19)), ..EntitySpec::queue("q") }).contains("7 d"));
-        assert!(problem(EntitySpec { max_message_size: MAX_MESSAGE_SIZE + 1, ..EntitySpec::queue("q") }).contains("100 MiB"));
+        assert!(
+            problem(EntitySpec { lock_duration: Duration::from_millis(999), ..EntitySpec::queue("q") })
+                .contains("5 min")
+        );
+        assert!(
+            problem(EntitySpec { duplicate_detection: Some(Duration::from_secs(19)), ..EntitySpec::queue("q") })
+                .contains("7 d")
+        );
+        assert!(
+            problem(EntitySpec { max_message_size: MAX_MESSAGE_SIZE + 1, ..EntitySpec::queue("q") })
+                .contains("100 MiB")
+        );
         assert!(problem(EntitySpec::queue("q/$deadletterqueue")).contains("reserved"));
         assert!(problem(EntitySpec::topic("t").with_sessions()).contains("subscriptions"));
         let filter = FilterSpec::Sql("a = ".into());

@@ -8,36 +8,38 @@
 //!
 //! *Invariant:* what somebody was told is done is in the file; the index knows only what is in the file; nobody but the writer writes.
 
-mod options;
-mod entity;
-mod filter;
-mod engine;
-mod stats;
-mod lock;
-mod schema;
+mod actions;
+mod broker;
+mod cache;
 mod codec;
 mod codes;
-mod writer;
-mod counters;
-mod shared;
-mod cache;
-mod index;
-mod posts;
-mod messages;
-mod broker;
-mod session;
 mod commit;
+mod counters;
 mod decision;
-mod tracking;
-mod state;
-mod store;
-mod actions;
-mod outbox;
-mod purge;
+mod engine;
+mod entity;
+mod filter;
+mod index;
 mod listings;
+mod lock;
+mod messages;
+mod options;
+mod outbox;
+mod posts;
+mod purge;
+mod schema;
+mod session;
+mod shared;
+mod state;
+mod stats;
+mod store;
+mod tracking;
+mod writer;
 
 pub use engine::{Engine, FILE};
-pub use entity::{DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, MAX_MESSAGE_ID, MAX_MESSAGE_SIZE, MAX_SESSION_ID};
+pub use entity::{
+    DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, MAX_MESSAGE_ID, MAX_MESSAGE_SIZE, MAX_SESSION_ID,
+};
 pub use filter::{Correlation, FilterError, FilterSpec};
 pub use options::{Clock, OpenError, Options};
 pub use schema::VERSION as SCHEMA_VERSION;

@@ -91,8 +91,14 @@ fn conditions(connection: &Connection, filter: &EventFilter) -> Read<Option<Cond
 /// What SQL does not decide: letters of every script without case, and the key of a group.
 fn matches(filter: &EventFilter, row: &EventRow) -> bool {
     let error = row.outcome.error.as_ref();
-    filter.error_text.as_ref().is_none_or(|part| error.is_some_and(|error| error.text.to_lowercase().contains(&part.to_lowercase())))
-        && filter.group.as_ref().is_none_or(|key| row.outcome.outcome == sprag_core::outcome::Outcome::Failed && group_key(row) == *key)
+    filter
+        .error_text
+        .as_ref()
+        .is_none_or(|part| error.is_some_and(|error| error.text.to_lowercase().contains(&part.to_lowercase())))
+        && filter
+            .group
+            .as_ref()
+            .is_none_or(|key| row.outcome.outcome == sprag_core::outcome::Outcome::Failed && group_key(row) == *key)
 }
 
 fn failure_of(row: &EventRow) -> (&str, &str) {
@@ -114,7 +120,9 @@ fn each_event(
     values: &[&dyn ToSql],
     mut take: impl FnMut(i64, EventRow) -> bool,
 ) -> rusqlite::Result<()> {
-    let sql = format!("SELECT {EVENT_COLUMNS}, {ROW_COLUMNS} FROM {EVENT_TABLES} JOIN endpoint p ON p.id = e.endpoint WHERE {tail}");
+    let sql = format!(
+        "SELECT {EVENT_COLUMNS}, {ROW_COLUMNS} FROM {EVENT_TABLES} JOIN endpoint p ON p.id = e.endpoint WHERE {tail}"
+    );
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(values)?;
     while let Some(row) = rows.next()? {
@@ -136,7 +144,8 @@ pub(crate) fn events(connection: &Connection, filter: &EventFilter, page: &Page)
     let limit = limit(page)?;
     let after = match page.after.as_deref() {
         Some(cursor) => {
-            let parse = || cursor.split_once(':').and_then(|(at, id)| Some((at.parse::<i64>().ok()?, id.parse::<i64>().ok()?)));
+            let parse =
+                || cursor.split_once(':').and_then(|(at, id)| Some((at.parse::<i64>().ok()?, id.parse::<i64>().ok()?)));
             Some(parse().ok_or_else(|| strange(cursor))?)
         }
         None => None,
@@ -177,17 +186,12 @@ pub(crate) fn events(connection: &Connection, filter: &EventFilter, page: &Page)
 }
 
 pub(crate) fn find_events(connection: &Connection, id: &str) -> Read<Vec<EventRow>> {
-    let endpoints: Vec<(i64, String)> = {
-        let mut statement = connection.prepare_cached("SELECT id, name FROM endpoint")?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.collect::<Result<_, _>>()?
-    };
     let mut found: Vec<(i64, EventRow)> = Vec::new();
     let mut take = |id, row| {
         found.push((id, row));
         true
     };
-    for (endpoint, name) in endpoints {
+    for (endpoint, name) in endpoints(connection)? {
         let hash = event_hash(&name, id);
         each_event(
             connection,
@@ -207,7 +211,9 @@ pub(crate) fn find_events(connection: &Connection, id: &str) -> Read<Vec<EventRo
 fn event_row_id(connection: &Connection, endpoint: &EndpointName, event_id: &EventId) -> rusqlite::Result<Option<i64>> {
     let Some(id) = endpoint_id(connection, endpoint)? else { return Ok(None) };
     connection
-        .prepare_cached("SELECT id FROM event WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3")?
+        .prepare_cached(
+            "SELECT id FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3",
+        )?
         .query_row((event_hash(endpoint.as_str(), event_id.as_str()), id, event_id.as_str()), |row| row.get(0))
         .optional()
 }
@@ -238,7 +244,11 @@ pub(crate) fn history(connection: &Connection, endpoint: &EndpointName, event_id
     Ok(lines.collect::<Result<_, _>>()?)
 }
 
-pub(crate) fn kept_message(connection: &Connection, endpoint: &EndpointName, event_id: &EventId) -> Read<Option<Message>> {
+pub(crate) fn kept_message(
+    connection: &Connection,
+    endpoint: &EndpointName,
+    event_id: &EventId,
+) -> Read<Option<Message>> {
     let Some(event) = event_row_id(connection, endpoint, event_id)? else { return Ok(None) };
     let mut statement = connection.prepare_cached("SELECT session, header, body FROM kept WHERE event = ?1")?;
     let message = statement
@@ -283,39 +293,70 @@ pub(crate) fn failure_groups(connection: &Connection, filter: &EventFilter) -> R
     Ok(groups)
 }
 
+/// The place of an inbox record: when, whether it is with its event, and its row.
+type Record = (i64, bool, i64);
+
 pub(crate) fn inbox(connection: &Connection, filter: &InboxFilter, page: &Page) -> Read<Listing<InboxRow>> {
     let limit = limit(page)?;
-    let mut conditions = Conditions::default();
-    if let Some(endpoint) = &filter.endpoint {
-        let Some(id) = endpoint_id(connection, endpoint)? else { return Ok(Listing { items: Vec::new(), next: None }) };
-        conditions.add("i.endpoint = ?", id);
-        if let Some(id) = &filter.message_id {
-            conditions.add("i.hash = ?", inbox_hash(endpoint, id));
+    let after: Option<Record> = match page.after.as_deref() {
+        Some(cursor) => {
+            let parse = || {
+                let mut parts = cursor.split(':');
+                let record = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+                parts.next().is_none().then_some(record)
+            };
+            Some(parse().ok_or_else(|| strange(cursor))?)
+        }
+        None => None,
+    };
+    let mut found: Vec<(Record, InboxRow)> = Vec::new();
+    // One walk per endpoint and table along `inbox_age` and `event_recorded`, each no longer than the page.
+    for (endpoint, name) in endpoints(connection)? {
+        let name = EndpointName::from(name);
+        if filter.endpoint.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        for (of_event, table, id_column) in [(false, "inbox", "message_id"), (true, "event", "event_id")] {
+            let mut conditions = Conditions::default();
+            conditions.add("endpoint = ?", endpoint);
+            conditions.add("recorded_at <= ?", after.map_or(i64::MAX, |(at, _, _)| at));
+            if let Some(id) = &filter.message_id {
+                conditions.add("hash = ?", inbox_hash(&name, id));
+                conditions.add(&format!("{id_column} = ?"), id.as_str().to_owned());
+            }
+            let by = if filter.message_id.is_some() { format!("INDEXED BY {table}_hash") } else { String::new() };
+            let sql = format!(
+                "SELECT recorded_at, id, {id_column} FROM {table} {by} WHERE {} ORDER BY recorded_at DESC, id DESC",
+                conditions.sql()
+            );
+            let values: Vec<&dyn ToSql> = conditions.values.iter().map(AsRef::as_ref).collect();
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(&values[..])?;
+            let mut left = limit + 1;
+            while left > 0
+                && let Some(row) = rows.next()?
+            {
+                let record = (row.get(0)?, of_event, row.get(1)?);
+                if after.is_none_or(|after| record < after) {
+                    let message_id = row.get::<_, String>(2)?.into();
+                    found.push((
+                        record,
+                        InboxRow { endpoint: name.clone(), message_id, recorded_at: Timestamp(record.0) },
+                    ));
+                    left -= 1;
+                }
+            }
         }
     }
-    if let Some(id) = &filter.message_id {
-        conditions.add("i.message_id = ?", id.as_str().to_owned());
-    }
-    if let Some(below) = number(page)? {
-        conditions.add("i.id < ?", below);
-    }
-    let sql = format!(
-        "SELECT i.id, p.name, i.message_id, i.recorded_at FROM inbox i JOIN endpoint p ON p.id = i.endpoint WHERE {} ORDER BY i.id DESC LIMIT {}",
-        conditions.sql(),
-        limit + 1
-    );
-    let values: Vec<&dyn ToSql> = conditions.values.iter().map(AsRef::as_ref).collect();
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(&values[..], |row| {
-        let inbox = InboxRow {
-            endpoint: row.get::<_, String>(1)?.into(),
-            message_id: row.get::<_, String>(2)?.into(),
-            recorded_at: Timestamp(row.get(3)?),
-        };
-        Ok((row.get::<_, i64>(0)?, inbox))
-    })?;
-    let Listing { items, next } = cut(rows.collect::<Result<Vec<_>, _>>()?, limit, |(id, _)| id.to_string());
+    found.sort_unstable_by_key(|(record, _)| std::cmp::Reverse(*record));
+    let Listing { items, next } = cut(found, limit, |((at, of_event, id), _)| format!("{at}:{of_event}:{id}"));
     Ok(Listing { items: items.into_iter().map(|(_, row)| row).collect(), next })
+}
+
+fn endpoints(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut statement = connection.prepare_cached("SELECT id, name FROM endpoint")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 pub(crate) fn audit(connection: &Connection, page: &Page) -> Read<Listing<AuditRow>> {

@@ -30,7 +30,8 @@ impl FolderLock {
     pub(crate) fn take(folder: &Path, now: Timestamp) -> Result<Self, Error> {
         let path = folder.join("engine.lock");
         let io = |source| Error::Io { path: path.clone(), source };
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -118,7 +118,10 @@ pub(crate) fn check_room(tx: &Tx<'_>, entity: EntityIndex, bytes: u64) -> Result
         let Some(max) = entities[target].spec.max_size else { continue };
         let used = tx.shared.with_index(|index| index.entities[target].counts.bytes);
         if used + bytes > max {
-            return Err(Stop::Full(format!("{} is full: {used} of {max} bytes are in use", entities[target].spec.name)));
+            return Err(Stop::Full(format!(
+                "{} is full: {used} of {max} bytes are in use",
+                entities[target].spec.name
+            )));
         }
     }
     Ok(())
@@ -132,7 +135,7 @@ pub(crate) fn send(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) ->
     {
         return Ok(first);
     }
-    let seq = put(tx, entity, prepared)?;
+    let seq = put(tx, entity, prepared, Sender::Client)?;
     if target.spec.duplicate_detection.is_some() && !prepared.id_assigned {
         tx.execute(
             "INSERT INTO seen (entity, id_hash, message_id, at, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -142,7 +145,12 @@ pub(crate) fn send(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) ->
     Ok(seq)
 }
 
-fn seen_before(tx: &Tx<'_>, target: &Entity, prepared: &Prepared, window: Duration) -> Result<Option<SequenceNumber>, Stop> {
+fn seen_before(
+    tx: &Tx<'_>,
+    target: &Entity,
+    prepared: &Prepared,
+    window: Duration,
+) -> Result<Option<SequenceNumber>, Stop> {
     let since = tx.now.before(window).0;
     // Two rows go for each that comes, so the table stays as long as the window is busy.
     tx.execute(
@@ -150,24 +158,35 @@ fn seen_before(tx: &Tx<'_>, target: &Entity, prepared: &Prepared, window: Durati
         (target.id, since),
     )?;
     tx.first(
-        "SELECT seq FROM seen WHERE id_hash = ?1 AND entity = ?2 AND at >= ?3 AND message_id = ?4",
+        "SELECT seq FROM seen INDEXED BY seen_id WHERE id_hash = ?1 AND entity = ?2 AND at >= ?3 AND message_id = ?4",
         (prepared.id_hash, target.id, since, prepared.id().as_str()),
         |row| row.get(0).map(SequenceNumber),
     )
 }
 
 /// Puts a message of the host's own: no duplicate detection, but nothing where its id waits already. None: it did.
-pub(crate) fn enqueue(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) -> Result<Option<SequenceNumber>, Stop> {
+pub(crate) fn enqueue(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+) -> Result<Option<SequenceNumber>, Stop> {
     if !prepared.id_assigned && find_by_id(tx, entity, prepared.id_hash, prepared.id(), false)?.is_some() {
         return Ok(None);
     }
-    put(tx, entity, prepared).map(Some)
+    put(tx, entity, prepared, Sender::Host).map(Some)
 }
 
 /// A message of the entity by its id, dead letters apart.
-fn find_by_id(tx: &Tx<'_>, entity: EntityIndex, id_hash: i64, id: &MessageId, scheduled_only: bool) -> Result<Option<i64>, Stop> {
-    let mut statement =
-        tx.connection.prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3")?;
+fn find_by_id(
+    tx: &Tx<'_>,
+    entity: EntityIndex,
+    id_hash: i64,
+    id: &MessageId,
+    scheduled_only: bool,
+) -> Result<Option<i64>, Stop> {
+    let mut statement = tx
+        .connection
+        .prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3")?;
     let mut rows = statement.query((id_hash, tx.topology.entities[entity].id))?;
     while let Some(row) = rows.next()? {
         let state: i64 = row.get(1)?;
@@ -182,14 +201,22 @@ fn find_by_id(tx: &Tx<'_>, entity: EntityIndex, id_hash: i64, id: &MessageId, sc
     Ok(None)
 }
 
-fn put(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) -> Result<SequenceNumber, Stop> {
+/// Who sends. The host's own messages (retries, triggers, deadlines) live as long as they say, not as the entity's default says: a trigger
+/// that expires would leave a session undrained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Client,
+    Host,
+}
+
+fn put(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, sender: Sender) -> Result<SequenceNumber, Stop> {
     let due = prepared.message.scheduled_for.map(|at| at.0).filter(|at| *at > tx.now.0);
     let target = &tx.topology.entities[entity];
     if due.is_none() && target.spec.kind == EntityKind::Topic {
         return publish(tx, entity, prepared);
     }
     let place = due.map_or(Place::Active, Place::Scheduled);
-    put_row(tx, entity, prepared, place).map(SequenceNumber)
+    put_row(tx, entity, prepared, place, sender).map(SequenceNumber)
 }
 
 /// One copy to each subscription that wants it. The number is the first copy's; with no copy it names nothing.
@@ -200,12 +227,17 @@ fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared) -> Result<S
         if !target.filter.matches(&prepared.message) {
             continue;
         }
-        let seq = put_row(tx, subscription, prepared, Place::Active)?;
+        let seq = put_row(tx, subscription, prepared, Place::Active, Sender::Client)?;
         if target.spec.requires_session && prepared.message.session_id.is_none() {
             // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
             tx.execute(
                 "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4 WHERE seq = ?1",
-                (seq, tx.now.0, "Session ID is null", "the subscription requires sessions and the message has no session id"),
+                (
+                    seq,
+                    tx.now.0,
+                    "Session ID is null",
+                    "the subscription requires sessions and the message has no session id",
+                ),
             )?;
             if let Some(Change::Insert { place, .. }) = tx.changes.last_mut() {
                 *place = Place::Dead;
@@ -216,14 +248,21 @@ fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared) -> Result<S
     Ok(SequenceNumber(first.unwrap_or_else(|| tx.local.next_sequence())))
 }
 
-fn put_row(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, place: Place) -> Result<i64, Stop> {
+fn put_row(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    place: Place,
+    sender: Sender,
+) -> Result<i64, Stop> {
     let target = &tx.topology.entities[entity];
     let seq = tx.local.next_sequence();
     let (state, due) = match place {
         Place::Scheduled(due) => (SCHEDULED, Some(due)),
         _ => (ACTIVE, None),
     };
-    let lives = match (prepared.message.time_to_live, target.spec.default_ttl) {
+    let most = target.spec.default_ttl.filter(|_| sender == Sender::Client);
+    let lives = match (prepared.message.time_to_live, most) {
         (Some(own), Some(most)) => Some(own.min(most)),
         (own, most) => own.or(most),
     };
@@ -266,7 +305,8 @@ fn put_row(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, place: Pla
 /// A scheduled message becomes one that can be received, under a new number: it takes its place behind what is there now.
 pub(crate) fn come_due(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<(), Stop> {
     if tx.topology.entities[entity].spec.kind == EntityKind::Topic {
-        let Some(message) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED) else {
+        let Some(message) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED)
+        else {
             return Ok(());
         };
         let prepared = Prepared { id_assigned: message.id_assigned, ..Prepared::new(message.message)? };
@@ -319,7 +359,10 @@ pub(crate) fn cancel(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<b
     )?;
     let Some(id_hash) = id_hash else { return Ok(false) };
     // It was never delivered: sending it again is not a duplicate.
-    tx.execute("DELETE FROM seen WHERE id_hash = ?1 AND entity = ?2 AND seq = ?3", (id_hash, target.id, seq))?;
+    tx.execute(
+        "DELETE FROM seen INDEXED BY seen_id WHERE id_hash = ?1 AND entity = ?2 AND seq = ?3",
+        (id_hash, target.id, seq),
+    )?;
     tx.changes.push(Change::Cancelled { seq });
     Ok(true)
 }
@@ -334,7 +377,9 @@ pub(crate) fn cancel_by_id(tx: &mut Tx<'_>, entity: EntityIndex, id: &MessageId)
 /// A dead letter goes back to its entity, behind what is there now. False: it is no dead letter of the entity.
 pub(crate) fn replay(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<bool, Stop> {
     let target = Arc::clone(&tx.topology.entities[entity]);
-    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == DEAD && row.entity == target.id) else {
+    let Some(row) =
+        read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == DEAD && row.entity == target.id)
+    else {
         return Ok(false);
     };
     let lives = row.message.time_to_live.into_iter().chain(target.spec.default_ttl).min();

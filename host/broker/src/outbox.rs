@@ -16,13 +16,17 @@ pub(crate) fn claim(tx: &mut Tx<'_>, max: u32, lease: Duration) -> Result<Vec<Ou
     let mut held: HashSet<(String, String)> = HashSet::new();
     let mut ids = Vec::new();
     {
-        let mut statement =
-            tx.connection.prepare_cached("SELECT id, entity, session, tries, again_at, claimed_until FROM outbox ORDER BY id")?;
+        let mut statement = tx
+            .connection
+            .prepare_cached("SELECT id, entity, session, tries, again_at, claimed_until FROM outbox ORDER BY id")?;
         let mut rows = statement.query([])?;
         while ids.len() < max as usize
             && let Some(row) = rows.next()?
         {
-            let lane = row.get::<_, Option<String>>(2)?.map(|session| Ok::<_, rusqlite::Error>((row.get(1)?, session))).transpose()?;
+            let lane = row
+                .get::<_, Option<String>>(2)?
+                .map(|session| Ok::<_, rusqlite::Error>((row.get(1)?, session)))
+                .transpose()?;
             if lane.as_ref().is_some_and(|lane| held.contains(lane)) {
                 continue;
             }

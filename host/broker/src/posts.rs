@@ -26,14 +26,15 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
             }
             Post::Due { entity, seqs } => {
                 let undo = vec![Change::NotDue { seqs: seqs.clone(), again_at: shared.now().0 + AGAIN }];
-                let (queued, answer) =
-                    Queued::new(1_024 * seqs.len(), move |tx| seqs.iter().try_for_each(|seq| messages::come_due(tx, entity, *seq)));
+                let (queued, answer) = Queued::new(1_024 * seqs.len(), move |tx| {
+                    seqs.iter().try_for_each(|seq| messages::come_due(tx, entity, *seq))
+                });
                 (queued.with_undo(undo), answer)
             }
         };
         drop(answer);
         // The writer has ended, and with it this process's broker: the file is as it was, and the next start finds it so.
-        if shared.queue.push_now(queued).is_err() {
+        if !shared.queue.push_now(queued) {
             tracing::debug!("the engine has ended before a step of its own");
         }
     }

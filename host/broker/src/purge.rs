@@ -8,19 +8,43 @@ use crate::{
     writer::{Stop, Tx},
 };
 
-/// At most `limit` of the endpoint's inbox rows, oldest first. `inbox_age` gives them without looking at others.
+/// At most `limit` of the endpoint's inbox records, oldest first. `inbox_age` and `event_recorded` give them without looking at others.
 pub(crate) fn inbox(tx: &mut Tx<'_>, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Stop> {
     let endpoint = tx.local.endpoint(tx.connection, endpoint)?;
-    let gone = tx.execute(
-        "DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE endpoint = ?1 AND recorded_at < ?2 ORDER BY recorded_at, id LIMIT ?3)",
-        (endpoint, before.0, limit),
-    )?;
-    Ok(u32::try_from(gone).unwrap_or(u32::MAX))
+    let mut old: Vec<(i64, bool, i64)> = Vec::new();
+    for (of_event, sql) in [
+        (
+            false,
+            "SELECT recorded_at, id FROM inbox WHERE endpoint = ?1 AND recorded_at < ?2 ORDER BY recorded_at LIMIT ?3",
+        ),
+        (
+            true,
+            "SELECT recorded_at, id FROM event WHERE endpoint = ?1 AND recorded_at < ?2 ORDER BY recorded_at LIMIT ?3",
+        ),
+    ] {
+        let mut statement = tx.connection.prepare_cached(sql)?;
+        let rows = statement.query_map((endpoint, before.0, limit), |row| Ok((row.get(0)?, of_event, row.get(1)?)))?;
+        for row in rows {
+            old.push(row?);
+        }
+    }
+    old.sort_unstable();
+    old.truncate(limit as usize);
+    for (_, of_event, id) in &old {
+        let sql = if *of_event {
+            "UPDATE event SET recorded_at = NULL WHERE id = ?1"
+        } else {
+            "DELETE FROM inbox WHERE id = ?1"
+        };
+        tx.execute(sql, [id])?;
+    }
+    Ok(u32::try_from(old.len()).unwrap_or(u32::MAX))
 }
 
 /// At most `limit` rows of tracking.
 pub(crate) fn tracking(tx: &mut Tx<'_>, keep: &Retention, limit: u32) -> Result<u32, Stop> {
-    let (bodies, outcomes, audit) = (keep.now.before(keep.bodies).0, keep.now.before(keep.outcomes).0, keep.now.before(keep.audit).0);
+    let (bodies, outcomes, audit) =
+        (keep.now.before(keep.bodies).0, keep.now.before(keep.outcomes).0, keep.now.before(keep.audit).0);
     let mut room = limit as usize;
 
     let old = format!(
@@ -28,6 +52,12 @@ pub(crate) fn tracking(tx: &mut Tx<'_>, keep: &Retention, limit: u32) -> Result<
         codes::FINAL
     );
     for id in ids(tx, &old, outcomes, room)? {
+        // An inbox record that is to be kept for longer than its event gets a row of its own.
+        tx.execute(
+            "INSERT INTO inbox (hash, endpoint, recorded_at, message_id) \
+             SELECT hash, endpoint, recorded_at, event_id FROM event WHERE id = ?1 AND recorded_at IS NOT NULL",
+            [id],
+        )?;
         tx.execute("DELETE FROM history WHERE event = ?1", [id])?;
         tx.execute("DELETE FROM kept WHERE event = ?1", [id])?;
         tx.execute("DELETE FROM event WHERE id = ?1", [id])?;

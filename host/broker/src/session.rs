@@ -41,7 +41,9 @@ impl Handle {
 
     fn give_up(&self, lock: u64) {
         // The lock may have lapsed in the meantime, and then it is where it belongs.
-        let _ = self.shared.with_index(|index| index.unhand(self.entity, &self.id, self.token, lock, false, Instant::now()));
+        let _ = self
+            .shared
+            .with_index(|index| index.unhand(self.entity, &self.id, self.token, lock, false, Instant::now()));
     }
 }
 
@@ -101,8 +103,9 @@ impl Session for Handle {
     async fn receive_parked(&self) -> Result<Parked, Error> {
         self.shared.refuse_when_closed()?;
         let wall = self.shared.now().0;
-        let handed =
-            self.shared.with_index(|index| index.next_parked(self.entity, &self.id, self.token, Instant::now(), wall))?;
+        let handed = self
+            .shared
+            .with_index(|index| index.next_parked(self.entity, &self.id, self.token, Instant::now(), wall))?;
         let Some((handed, number)) = handed else { return Ok(Parked::Empty { certain: true }) };
         // Parked messages are never given up for their count (P19).
         match self.shared.delivery(handed, Origin::Parked, u32::MAX) {
@@ -117,7 +120,8 @@ impl Session for Handle {
     async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
         let now = Instant::now();
         let lock = delivery.lock.0;
-        let (pin, current) = self.shared.with_index(|index| index.pin_delivery(self.entity, &self.id, self.token, lock, now))?;
+        let (pin, current) =
+            self.shared.with_index(|index| index.pin_delivery(self.entity, &self.id, self.token, lock, now))?;
         let settled = pin.clone();
         let written = self.shared.write_pinned(Pin::Session(pin), 128, move |tx| {
             messages::park(tx, current.slot.seq, sequence)?;
@@ -139,7 +143,8 @@ impl Session for Handle {
             }
             return result;
         }
-        let (pin, current) = self.shared.with_index(|index| index.pin_delivery(self.entity, &self.id, self.token, lock.0, now))?;
+        let (pin, current) =
+            self.shared.with_index(|index| index.pin_delivery(self.entity, &self.id, self.token, lock.0, now))?;
         self.shared.cache.lock().remove(current.slot.seq);
         let settled = pin.clone();
         let written = self.shared.write_pinned(Pin::Session(pin), 256, move |tx| {

@@ -209,13 +209,9 @@ impl Shared {
         self.hear(pushed, answer).await
     }
 
-    async fn hear<T>(
-        &self,
-        pushed: Result<(), Queued>,
-        answer: tokio::sync::oneshot::Receiver<Result<T, Stop>>,
-    ) -> Result<T, Stop> {
+    async fn hear<T>(&self, pushed: bool, answer: tokio::sync::oneshot::Receiver<Result<T, Stop>>) -> Result<T, Stop> {
         let ended = || Stop::Closed(self.closed().unwrap_or("the engine has been closed").to_owned());
-        if pushed.is_err() {
+        if !pushed {
             return Err(ended());
         }
         answer.await.unwrap_or_else(|_| Err(ended()))

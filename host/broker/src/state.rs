@@ -21,8 +21,12 @@ pub(crate) fn scan(
     limit: u32,
 ) -> rusqlite::Result<Vec<(String, Versioned)>> {
     let (sql, from) = match after.filter(|after| *after >= prefix) {
-        Some(after) => ("SELECT version, value, key FROM state WHERE endpoint = ?1 AND key > ?2 ORDER BY key LIMIT ?3", after),
-        None => ("SELECT version, value, key FROM state WHERE endpoint = ?1 AND key >= ?2 ORDER BY key LIMIT ?3", prefix),
+        Some(after) => {
+            ("SELECT version, value, key FROM state WHERE endpoint = ?1 AND key > ?2 ORDER BY key LIMIT ?3", after)
+        }
+        None => {
+            ("SELECT version, value, key FROM state WHERE endpoint = ?1 AND key >= ?2 ORDER BY key LIMIT ?3", prefix)
+        }
     };
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query((endpoint, from, limit))?;

@@ -17,10 +17,12 @@ use sprag_store::{
 };
 
 use crate::{
-    Engine, actions, codes, decision, listings, outbox, purge,
+    Engine, actions, codes, decision, listings,
+    messages::Prepared,
+    outbox, purge,
     shared::{ReadFailure, Shared},
     state,
-    tracking::{self, PreparedWrite, event_hash, inbox_hash},
+    tracking::{self, FIND_FINAL, FIND_RECORD, FIND_RECORDED_EVENT, PreparedWrite, event_hash, inbox_hash},
 };
 
 impl Shared {
@@ -50,12 +52,11 @@ fn check(shared: &Shared, connection: &Connection, question: &Question<'_>) -> R
     };
     let mut answer = Answer::default();
     if question.inbox {
-        let sql = "SELECT 1 FROM inbox WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
-        answer.own_recorded = is_in(sql, own)?;
-        answer.source_recorded = is_in(sql, source)?;
+        let recorded = |id| Ok::<_, rusqlite::Error>(is_in(FIND_RECORDED_EVENT, id)? || is_in(FIND_RECORD, id)?);
+        answer.own_recorded = recorded(own)?;
+        answer.source_recorded = recorded(source)?;
     }
-    let sql = "SELECT 1 FROM final WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
-    answer.is_final = is_in(sql, own)? || is_in(sql, source)?;
+    answer.is_final = is_in(FIND_FINAL, own)? || is_in(FIND_FINAL, source)?;
     if let Some((id, hash)) = own {
         let found: Option<(i64, Vec<u8>)> = connection
             .prepare_cached("SELECT outcome, rest FROM decision WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3")?
@@ -63,15 +64,18 @@ fn check(shared: &Shared, connection: &Connection, question: &Question<'_>) -> R
             .optional()?;
         if let Some((outcome, rest)) = found {
             let (attempt, rest) = decision::decode(&rest)?;
-            let outcome = codes::outcome_of(outcome).ok_or_else(|| ReadFailure::Broken("a decision has an unknown outcome".into()))?;
+            let outcome = codes::outcome_of(outcome)
+                .ok_or_else(|| ReadFailure::Broken("a decision has an unknown outcome".into()))?;
             answer.decision = Some(Decision { message_id: id.clone(), outcome, attempt, rest });
         }
     }
     if question.outcome {
         let event = question.event_id.as_str();
         let found: Option<(Option<i64>, u32)> = connection
-            .prepare_cached("SELECT outcome, attempts FROM event WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3")?
-            .query_row((event_hash(question.endpoint.as_str(), event), endpoint, event), |row| Ok((row.get(0)?, row.get(1)?)))
+            .prepare_cached("SELECT outcome, attempts FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3")?
+            .query_row((event_hash(question.endpoint.as_str(), event), endpoint, event), |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
             .optional()?;
         answer.outcome = found.and_then(|(outcome, attempts)| {
             let outcome = outcome.and_then(codes::outcome_of)?;
@@ -92,7 +96,7 @@ impl Store for Engine {
         let prepared = PreparedWrite::new(write, true).map_err(|error| Error::Invalid(error.to_string()))?;
         let written = self.shared.write(prepared.bytes(), move |tx| {
             let standing = tracking::examine(tx, &endpoint, &prepared, false)?;
-            tracking::write(tx, &endpoint, &prepared, &standing, false)
+            tracking::write(tx, &endpoint, &prepared, standing, false)
         });
         Ok(written.await?)
     }
@@ -137,7 +141,9 @@ impl Store for Engine {
 
     async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error> {
         // A look that finds nothing costs no transaction: the relay looks often.
-        let some = self.shared.read(|connection| Ok(connection.prepare_cached("SELECT 1 FROM outbox LIMIT 1")?.exists([])?))?;
+        let some = self
+            .shared
+            .read(|connection| Ok(connection.prepare_cached("SELECT 1 FROM outbox LIMIT 1")?.exists([])?))?;
         if !some {
             return Ok(Vec::new());
         }
@@ -163,6 +169,14 @@ impl Store for Engine {
         actions: Vec<NewAction>,
         audit: query::AuditEntry,
     ) -> Result<Vec<Result<ActionId, ActionRefused>>, Error> {
+        // Before anything is written: afterwards a control message that cannot be put would have to take the others with it.
+        let topology = self.shared.topology();
+        for action in &actions {
+            let Some(source) = topology.position(&action.source) else { continue };
+            Prepared::new(action.control.clone())
+                .and_then(|control| topology.entities[source].spec.accepts(&control.message, 0))
+                .map_err(|error| Error::Invalid(error.to_string()))?;
+        }
         let bytes = actions.iter().map(|action| 512 + action.control.body.len()).sum();
         Ok(self.shared.write(bytes, move |tx| actions::create(tx, &actions, &audit)).await?)
     }

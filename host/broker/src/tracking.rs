@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension as _, Row};
 use sha2::{Digest as _, Sha256};
 use sprag_core::{
     effect::{ActionResult, ActionWrite, HistoryKind, HistoryLine, OutcomeGuard, OutcomeWrite, StoreWrite},
-    identity::IdentityHash,
+    identity::utf16_len,
     ids::{Digest, EndpointName, EntityName, EventId, HandlerName, MessageId, SessionId},
     outcome::Failure,
     run::{StateRead, StateWrite, Version},
@@ -44,50 +44,102 @@ impl PreparedWrite {
             .collect::<Result<_, sprag_transport::Error>>()?;
         let kept = write.outcome.as_mut().and_then(|outcome| outcome.keep.take());
         let keep = kept.map(|message| Prepared::exact(*message)).transpose()?;
-        let decision = write.decision.as_ref().filter(|_| keep_decision).map(|it| decision::encode(it.attempt, &it.rest)).transpose();
+        let decision = write
+            .decision
+            .as_ref()
+            .filter(|_| keep_decision)
+            .map(|it| decision::encode(it.attempt, &it.rest))
+            .transpose();
         let decision = decision.map_err(|error| sprag_transport::Error::Refused(error.to_string()))?;
         Ok(Self { write, outgoing, keep, decision })
     }
 
     pub(crate) fn bytes(&self) -> usize {
         let messages = self.outgoing.iter().map(|(_, message)| message).chain(&self.keep);
-        let state: usize = self.write.unit.writes.iter().map(|write| write.key.len() + write.value.as_ref().map_or(0, |v| v.len())).sum();
+        let state: usize = self
+            .write
+            .unit
+            .writes
+            .iter()
+            .map(|write| write.key.len() + write.value.as_ref().map_or(0, |v| v.len()))
+            .sum();
         512 + state + messages.map(Prepared::bytes).sum::<usize>()
     }
 }
 
-/// The key of an event's row.
-pub(crate) fn event_hash(endpoint: &str, event_id: &str) -> i64 {
+/// The key of an id at an endpoint: the head of the identity hash (spec 4), for events as for inbox records, so that the two of one message
+/// are one number.
+pub(crate) fn id_hash(endpoint: &str, id: &str) -> i64 {
     let mut hash = Sha256::new();
+    hash.update(utf16_len(endpoint).to_string());
+    hash.update([0x1f]);
     hash.update(endpoint);
     hash.update([0x1f]);
-    hash.update(event_id);
+    hash.update(id);
     let digest: [u8; 32] = hash.finalize().into();
     i64::from_le_bytes(digest[..8].try_into().expect("eight of thirty-two bytes"))
 }
 
-/// The key of an inbox row: the head of the identity hash (spec 4).
+pub(crate) fn event_hash(endpoint: &str, event_id: &str) -> i64 {
+    id_hash(endpoint, event_id)
+}
+
 pub(crate) fn inbox_hash(endpoint: &EndpointName, id: &MessageId) -> i64 {
-    i64::from_le_bytes(IdentityHash::of(endpoint, id).0[..8].try_into().expect("eight of thirty-two bytes"))
+    id_hash(endpoint.as_str(), id.as_str())
 }
 
 fn is_there(tx: &Tx<'_>, sql: &str, endpoint: i64, hash: i64, id: &MessageId) -> Result<bool, Stop> {
     Ok(tx.first(sql, (hash, endpoint, id.as_str()), |_| Ok(()))?.is_some())
 }
 
-const FIND_RECORD: &str = "SELECT 1 FROM inbox WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
-const FIND_FINAL: &str = "SELECT 1 FROM final WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
+// `INDEXED BY` where another index looks as good to a planner that has never seen the data: by endpoint it would read all of it.
+
+/// An id is recorded in a row of the inbox, or with the event that has the same id.
+pub(crate) const FIND_RECORD: &str =
+    "SELECT 1 FROM inbox INDEXED BY inbox_hash WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
+pub(crate) const FIND_RECORDED_EVENT: &str = "SELECT 1 FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3 AND recorded_at IS NOT NULL";
+pub(crate) const FIND_FINAL: &str = "SELECT 1 FROM final WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
 const FIND_DECISION: &str = "SELECT 1 FROM decision WHERE hash = ?1 AND endpoint = ?2 AND message_id = ?3";
+
+fn is_recorded(tx: &Tx<'_>, name: &EndpointName, endpoint: i64, id: &MessageId) -> Result<bool, Stop> {
+    let hash = inbox_hash(name, id);
+    Ok(is_there(tx, FIND_RECORD, endpoint, hash, id)? || is_there(tx, FIND_RECORDED_EVENT, endpoint, hash, id)?)
+}
+
+/// The event that a write is about.
+trait AboutEvent {
+    fn event_id(&self) -> Option<&EventId>;
+}
+
+impl AboutEvent for StoreWrite {
+    fn event_id(&self) -> Option<&EventId> {
+        self.outcome.as_ref().map(|it| &it.event_id).or(self.history.as_ref().map(|it| &it.event_id))
+    }
+}
 
 /// What is known about a write before anything is written.
 pub(crate) struct Standing {
     endpoint: i64,
     decided: bool,
     recorded: bool,
+    /// The row of the event that the write is about. Outer none: look when it is written.
+    head: Option<Option<Head>>,
+}
+
+impl Standing {
+    /// Another write comes before this one, and may be about the same event.
+    pub(crate) fn forget_event(&mut self) {
+        self.head = None;
+    }
 }
 
 /// Everything that can refuse a write (P4, P35). `direct`: outgoing messages go to entities of this engine, which must exist.
-pub(crate) fn examine(tx: &mut Tx<'_>, name: &EndpointName, prepared: &PreparedWrite, direct: bool) -> Result<Standing, Stop> {
+pub(crate) fn examine(
+    tx: &mut Tx<'_>,
+    name: &EndpointName,
+    prepared: &PreparedWrite,
+    direct: bool,
+) -> Result<Standing, Stop> {
     let endpoint = tx.local.endpoint(tx.connection, name)?;
     let write = &prepared.write;
     let decided = match &write.decision {
@@ -97,8 +149,17 @@ pub(crate) fn examine(tx: &mut Tx<'_>, name: &EndpointName, prepared: &PreparedW
         }
         None => false,
     };
+    let head = match write.event_id() {
+        Some(event_id) => Some(find_event(tx, endpoint, event_hash(name.as_str(), event_id.as_str()), event_id)?),
+        None => None,
+    };
     let recorded = match write.record.first() {
-        Some(id) => is_there(tx, FIND_RECORD, endpoint, inbox_hash(name, id), id)?,
+        // The usual case: the message is its event, and one look has answered for both.
+        Some(id) if write.event_id().is_some_and(|event_id| event_id.as_str() == id.as_str()) => {
+            head.as_ref().is_some_and(|head| head.as_ref().is_some_and(|head| head.recorded))
+                || is_there(tx, FIND_RECORD, endpoint, inbox_hash(name, id), id)?
+        }
+        Some(id) => is_recorded(tx, name, endpoint, id)?,
         None => false,
     };
     if !decided && !recorded {
@@ -108,10 +169,11 @@ pub(crate) fn examine(tx: &mut Tx<'_>, name: &EndpointName, prepared: &PreparedW
             }
         }
         for (entity, _) in prepared.outgoing.iter().filter(|_| direct) {
-            target(tx, entity).ok_or_else(|| CommitError::Refused(format!("there is no queue or topic {entity:?} to send to")))?;
+            target(tx, entity)
+                .ok_or_else(|| CommitError::Refused(format!("there is no queue or topic {entity:?} to send to")))?;
         }
     }
-    Ok(Standing { endpoint, decided, recorded })
+    Ok(Standing { endpoint, decided, recorded, head })
 }
 
 /// The queue or topic of this name.
@@ -125,13 +187,13 @@ pub(crate) fn write(
     tx: &mut Tx<'_>,
     name: &EndpointName,
     prepared: &PreparedWrite,
-    standing: &Standing,
+    standing: Standing,
     direct: bool,
 ) -> Result<Written, Stop> {
-    let &Standing { endpoint, decided, recorded } = standing;
+    let Standing { endpoint, decided, recorded, head } = standing;
     let write = &prepared.write;
     if !decided && !recorded {
-        let event = write.outcome.as_ref().map(|it| &it.event_id).or(write.history.as_ref().map(|it| &it.event_id));
+        let event = write.event_id();
         for change in &write.unit.writes {
             write_state(tx, endpoint, change)?;
         }
@@ -143,15 +205,18 @@ pub(crate) fn write(
         end_action(tx, end)?;
     }
     let outcome = write.outcome.as_ref().filter(|_| !decided);
-    write_event(tx, name, endpoint, outcome, prepared.keep.as_ref(), write.history.as_ref())?;
+    let about = About { name, endpoint, record: if decided || recorded { &[] } else { &write.record } };
+    let with_event = write_event(tx, &about, head, outcome, prepared.keep.as_ref(), write.history.as_ref())?;
     if !decided {
         for id in &write.record {
-            let hash = inbox_hash(name, id);
+            if with_event && write.event_id().is_some_and(|event_id| event_id.as_str() == id.as_str()) {
+                continue;
+            }
             // The first was looked up before; it is there when `recorded`.
-            if (write.record.first() == Some(id) && !recorded) || !is_there(tx, FIND_RECORD, endpoint, hash, id)? {
+            if (write.record.first() == Some(id) && !recorded) || !is_recorded(tx, name, endpoint, id)? {
                 tx.execute(
                     "INSERT INTO inbox (hash, endpoint, recorded_at, message_id) VALUES (?1, ?2, ?3, ?4)",
-                    (hash, endpoint, tx.now.0, id.as_str()),
+                    (inbox_hash(name, id), endpoint, tx.now.0, id.as_str()),
                 )?;
             }
         }
@@ -200,7 +265,9 @@ pub(crate) fn decision_done(tx: &mut Tx<'_>, name: &EndpointName, id: &MessageId
 
 fn still_holds(tx: &Tx<'_>, endpoint: i64, read: &StateRead) -> Result<bool, Stop> {
     Ok(match read {
-        StateRead::Key { key, version } => state::get(tx.connection, endpoint, key)?.map_or(Version(0), |found| found.version) == *version,
+        StateRead::Key { key, version } => {
+            state::get(tx.connection, endpoint, key)?.map_or(Version(0), |found| found.version) == *version
+        }
         StateRead::Scan { prefix, after, limit, found } => {
             let again = state::scan(tx.connection, endpoint, prefix, after.as_deref(), *limit)?;
             again.iter().map(|(key, found)| (key, found.version)).eq(found.iter().map(|(key, version)| (key, *version)))
@@ -264,7 +331,11 @@ fn waits_in_outbox(tx: &mut Tx<'_>, entity: &EntityName, session: Option<&Sessio
     };
     tx.local.outbox_used = Some(used);
     let Some(session) = session.filter(|_| used) else { return Ok(false) };
-    let waits = tx.first("SELECT 1 FROM outbox WHERE entity = ?1 AND session = ?2 LIMIT 1", (entity.as_str(), session.as_str()), |_| Ok(()))?;
+    let waits = tx.first(
+        "SELECT 1 FROM outbox WHERE entity = ?1 AND session = ?2 LIMIT 1",
+        (entity.as_str(), session.as_str()),
+        |_| Ok(()),
+    )?;
     Ok(waits.is_some())
 }
 
@@ -281,38 +352,52 @@ fn end_action(tx: &Tx<'_>, end: &ActionWrite) -> Result<(), Stop> {
 }
 
 /// An event's row as far as a write needs it.
-struct Head {
+pub(crate) struct Head {
     id: i64,
     lines: i64,
     outcome: Option<i64>,
     attempts: u32,
+    recorded: bool,
 }
 
 fn find_event(tx: &Tx<'_>, endpoint: i64, hash: i64, event_id: &EventId) -> Result<Option<Head>, Stop> {
     tx.first(
-        "SELECT id, lines, outcome, attempts FROM event WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3",
+        "SELECT id, lines, outcome, attempts, recorded_at IS NOT NULL FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3",
         (hash, endpoint, event_id.as_str()),
-        |row| Ok(Head { id: row.get(0)?, lines: row.get(1)?, outcome: row.get(2)?, attempts: row.get(3)? }),
+        |row| Ok(Head { id: row.get(0)?, lines: row.get(1)?, outcome: row.get(2)?, attempts: row.get(3)?, recorded: row.get(4)? }),
     )
 }
 
+/// Whose event is written, and the ids that the same write records.
+struct About<'a> {
+    name: &'a EndpointName,
+    endpoint: i64,
+    record: &'a [MessageId],
+}
+
+/// Answers whether the record of the event's own id was written with it.
 fn write_event(
     tx: &mut Tx<'_>,
-    name: &EndpointName,
-    endpoint: i64,
+    about: &About<'_>,
+    head: Option<Option<Head>>,
     outcome: Option<&OutcomeWrite>,
     keep: Option<&Prepared>,
     line: Option<&HistoryLine>,
-) -> Result<(), Stop> {
-    let Some(event_id) = outcome.map(|it| &it.event_id).or(line.map(|it| &it.event_id)) else { return Ok(()) };
-    let hash = event_hash(name.as_str(), event_id.as_str());
-    let head = find_event(tx, endpoint, hash, event_id)?;
+) -> Result<bool, Stop> {
+    let Some(event_id) = outcome.map(|it| &it.event_id).or(line.map(|it| &it.event_id)) else { return Ok(false) };
+    let hash = event_hash(about.name.as_str(), event_id.as_str());
+    let head = match head {
+        Some(head) => head,
+        None => find_event(tx, about.endpoint, hash, event_id)?,
+    };
+    let mut with_event = false;
     let own_line = line.filter(|line| line.event_id == *event_id);
     let event = match (head, outcome) {
         (None, outcome) => {
-            insert_event(tx, endpoint, hash, event_id, outcome, own_line)?;
+            with_event = outcome.is_some() && about.record.iter().any(|id| id.as_str() == event_id.as_str());
+            insert_event(tx, about.endpoint, (hash, with_event), event_id, outcome, own_line)?;
             let event = tx.connection.last_insert_rowid();
-            if let Some(keep) = keep {
+            if let Some(keep) = keep.filter(|_| outcome.is_some()) {
                 keep_message(tx, event, keep)?;
             }
             own_line.map(|line| (event, 0, line))
@@ -333,11 +418,15 @@ fn write_event(
             own_line.map(|line| (head.id, head.lines, line))
         }
     };
-    match event {
-        Some((event, n, line)) => insert_line(tx, event, n, line),
+    match (event, line) {
+        (Some((event, n, line)), _) => insert_line(tx, event, n, line)?,
         // A line about another event than the outcome's.
-        None => line.map_or(Ok(()), |line| write_event(tx, name, endpoint, None, None, Some(line))),
+        (None, Some(line)) => {
+            write_event(tx, &About { record: &[], ..*about }, None, None, None, Some(line))?;
+        }
+        (None, None) => {}
     }
+    Ok(with_event)
 }
 
 fn may_replace(head: &Head, new: &OutcomeWrite) -> bool {
@@ -345,7 +434,9 @@ fn may_replace(head: &Head, new: &OutcomeWrite) -> bool {
     match new.guard {
         OutcomeGuard::Resubmitted => true,
         OutcomeGuard::IfAbsent => false,
-        OutcomeGuard::Newer => !codes::outcome_of(stored).is_some_and(|it| it.is_final()) && head.attempts <= new.attempts,
+        OutcomeGuard::Newer => {
+            !codes::outcome_of(stored).is_some_and(|it| it.is_final()) && head.attempts <= new.attempts
+        }
     }
 }
 
@@ -360,7 +451,7 @@ fn id_columns<'a>(id: Option<&'a MessageId>, event_id: &EventId, flag: i64) -> (
 fn insert_event(
     tx: &mut Tx<'_>,
     endpoint: i64,
-    hash: i64,
+    (hash, recorded): (i64, bool),
     event_id: &EventId,
     outcome: Option<&OutcomeWrite>,
     line: Option<&HistoryLine>,
@@ -380,8 +471,8 @@ fn insert_event(
     let (source_id, source_flag) = id_columns(new.source_id.as_ref(), event_id, SOURCE_ID_IS_EVENT_ID);
     tx.execute(
         "INSERT INTO event (hash, endpoint, event_id, flags, message_id, source_id, session, event_type, outcome, reason, error_kind, \
-         error_text, attempts, version, enqueued_at, at, lines, duplicates) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+         error_text, attempts, version, enqueued_at, at, lines, duplicates, recorded_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         rusqlite::params![
             hash,
             endpoint,
@@ -401,6 +492,7 @@ fn insert_event(
             new.at.0,
             lines,
             duplicates,
+            recorded.then_some(tx.now.0),
         ],
     )?;
     Ok(())
@@ -409,7 +501,9 @@ fn insert_event(
 /// What the new outcome leaves unsaid stays.
 fn update_event(tx: &mut Tx<'_>, event: i64, new: &OutcomeWrite) -> Result<(), Stop> {
     let stored = tx
-        .first(&format!("SELECT {EVENT_COLUMNS} FROM {EVENT_TABLES} WHERE e.id = ?1"), [event], |row| read_outcome(row))?
+        .first(&format!("SELECT {EVENT_COLUMNS} FROM {EVENT_TABLES} WHERE e.id = ?1"), [event], |row| {
+            read_outcome(row)
+        })?
         .expect("its head was just read");
     let filled = OutcomeWrite {
         message_id: new.message_id.clone().or(stored.message_id),
@@ -500,7 +594,10 @@ pub(crate) fn read_outcome(row: &Row<'_>) -> rusqlite::Result<OutcomeWrite> {
         source_id: id(3, SOURCE_ID_IS_EVENT_ID)?,
         session: row.get::<_, Option<String>>(4)?.map(SessionId::from),
         event_type: row.get::<_, String>(5)?.into(),
-        outcome: row.get::<_, Option<i64>>(6)?.and_then(codes::outcome_of).unwrap_or(sprag_core::outcome::Outcome::Pending),
+        outcome: row
+            .get::<_, Option<i64>>(6)?
+            .and_then(codes::outcome_of)
+            .unwrap_or(sprag_core::outcome::Outcome::Pending),
         guard: OutcomeGuard::default(),
         reason: row.get(7)?,
         error: failure(row, 8)?,
@@ -523,5 +620,23 @@ pub(crate) fn failure(row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Fa
 
 /// The number of an endpoint that has one.
 pub(crate) fn endpoint_id(connection: &rusqlite::Connection, name: &EndpointName) -> rusqlite::Result<Option<i64>> {
-    connection.prepare_cached("SELECT id FROM endpoint WHERE name = ?1")?.query_row([name.as_str()], |row| row.get(0)).optional()
+    connection
+        .prepare_cached("SELECT id FROM endpoint WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()
+}
+
+#[cfg(test)]
+mod tests {
+    use sprag_core::identity::IdentityHash;
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_the_head_of_the_identity_hash() {
+        for (endpoint, id) in [("BillingEndpoint", "m1"), ("Ærø", "ordre-7"), ("x😀", "1"), ("1", "0\u{1f}1")] {
+            let whole = IdentityHash::of(&endpoint.into(), &id.into()).0;
+            assert_eq!(id_hash(endpoint, id).to_le_bytes(), whole[..8]);
+        }
+    }
 }

@@ -274,27 +274,28 @@ impl Queue {
         self.waiting.lock().commands.len()
     }
 
-    pub(crate) async fn push(&self, mut queued: Queued) -> Result<(), Queued> {
+    /// False: the writer has ended.
+    pub(crate) async fn push(&self, mut queued: Queued) -> bool {
         match self.room.acquire().await {
             Ok(permit) => permit.forget(),
-            Err(_) => return Err(queued),
+            Err(_) => return false,
         }
         queued.holds_permit = true;
         self.push_now(queued)
     }
 
-    /// The command comes back when the writer has ended.
-    pub(crate) fn push_now(&self, queued: Queued) -> Result<(), Queued> {
+    /// False: the writer has ended.
+    pub(crate) fn push_now(&self, queued: Queued) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.ends {
-            return Err(queued);
+            return false;
         }
         waiting.commands.push_back(queued);
         // Only the first one finds the writer asleep.
         if waiting.commands.len() == 1 {
             self.filled.notify_one();
         }
-        Ok(())
+        true
     }
 
     pub(crate) fn end(&self) {
@@ -365,7 +366,7 @@ impl Writer {
             self.commit(&mut group);
             self.checkpoint();
         }
-        if let Err(error) = self.connection.pragma_query(None, "wal_checkpoint(TRUNCATE)", |_| Ok(())) {
+        if let Err(error) = self.move_log("TRUNCATE") {
             tracing::warn!(%error, "the log could not be moved into the file; the next start does it");
         }
     }
@@ -375,15 +376,19 @@ impl Writer {
         match self.attempt(group) {
             Ok(synced) => {
                 self.shared.stats.group(group.len(), started.elapsed(), synced);
-                self.answer(group.drain(..).collect());
+                self.answer(std::mem::take(group));
             }
             Err(failure) if failure.is_fatal() => self.refuse_all(group, failure),
             Err(failure) if group.len() == 1 => {
                 group[0].stop = Some(failure.into_stop());
-                self.answer(group.drain(..).collect());
+                self.answer(std::mem::take(group));
             }
             Err(failure) => {
-                tracing::warn!(error = failure.text, commands = group.len(), "a group failed; its commands run one by one");
+                tracing::warn!(
+                    error = failure.text,
+                    commands = group.len(),
+                    "a group failed; its commands run one by one"
+                );
                 for queued in group.drain(..) {
                     let mut single = vec![queued];
                     match self.attempt(&mut single) {
@@ -492,7 +497,7 @@ impl Writer {
         for queued in group.iter_mut() {
             queued.stop = Some(failure.clone().into_stop());
         }
-        self.answer(group.drain(..).collect());
+        self.answer(std::mem::take(group));
     }
 
     /// How much of the file is in use, for `max_size`.
@@ -501,11 +506,18 @@ impl Writer {
             return;
         }
         let read = |sql: &str| -> rusqlite::Result<u64> {
-            self.connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).map(|n| u64::try_from(n).unwrap_or(0))
+            self.connection
+                .prepare_cached(sql)?
+                .query_row([], |row| row.get::<_, i64>(0))
+                .map(|n| u64::try_from(n).unwrap_or(0))
         };
         if let (Ok(pages), Ok(free)) = (read("PRAGMA page_count"), read("PRAGMA freelist_count")) {
             self.shared.set_used_pages(pages.saturating_sub(free));
         }
+    }
+
+    fn move_log(&self, mode: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?.query_row([], |_| Ok(()))
     }
 
     /// Moves the log into the file once it has grown, a bounded piece at a time, so that nobody waits for long.
@@ -521,14 +533,17 @@ impl Writer {
         }
         let started = Instant::now();
         // Readers are short; if one has kept the log from starting over for long, wait for it (up to the busy timeout).
-        let mode = if pages >= limit.saturating_mul(8) { "wal_checkpoint(RESTART)" } else { "wal_checkpoint(PASSIVE)" };
-        let result = self.connection.pragma_query(None, mode, |_| Ok(()));
+        let mode = if pages >= limit.saturating_mul(8) { "RESTART" } else { "PASSIVE" };
+        let result = self.move_log(mode);
         self.checkpointed_at = pages;
         self.shared.stats.checkpoint(started.elapsed());
         if let Err(error) = result {
             match Stop::from(error) {
                 Stop::Sql(failure) if failure.is_fatal() => {
-                    tracing::error!(error = failure.text, "moving the log into the file failed; nothing is written until the engine is opened again");
+                    tracing::error!(
+                        error = failure.text,
+                        "moving the log into the file failed; nothing is written until the engine is opened again"
+                    );
                     self.shared.close(failure.text);
                 }
                 other => tracing::warn!(error = %other, "the log could not be moved into the file; it is tried again"),
@@ -552,8 +567,12 @@ mod tests {
         // The writer waits inside the first command until the others stand behind it, so that they make one group.
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let wait = Mutex::new(wait);
-        let (first, _) = Queued::new(0, move |_| wait.lock().recv().map_err(|error| Stop::Unavailable(error.to_string())));
-        assert!(engine.shared.queue.push_now(first).is_ok());
+        let (first, _) = Queued::new(0, move |_| {
+            // Until the other end is dropped; a second run does not wait.
+            let _ = wait.lock().recv();
+            Ok(())
+        });
+        assert!(engine.shared.queue.push_now(first));
         let mut answers = Vec::new();
         for n in 0..10 {
             let (queued, answer) = Queued::new(0, move |tx| match n {
@@ -561,10 +580,10 @@ mod tests {
                 7 => Err(Stop::Full("refused".into())),
                 _ => tx.execute("INSERT INTO counter (name, value) VALUES (?1, 1)", [format!("test-{n}")]).map(|_| n),
             });
-            assert!(engine.shared.queue.push_now(queued).is_ok());
+            assert!(engine.shared.queue.push_now(queued));
             answers.push(answer);
         }
-        go.send(()).unwrap();
+        drop(go);
         for (n, answer) in answers.into_iter().enumerate() {
             let answer = answer.await.unwrap();
             match n {
@@ -574,7 +593,8 @@ mod tests {
             }
         }
         let count = engine.shared.read(|connection| {
-            Ok(connection.query_row("SELECT count(*) FROM counter WHERE name LIKE 'test-%'", [], |row| row.get::<_, i64>(0))?)
+            Ok(connection
+                .query_row("SELECT count(*) FROM counter WHERE name LIKE 'test-%'", [], |row| row.get::<_, i64>(0))?)
         });
         assert_eq!(count.unwrap(), 8);
         assert!(engine.stats().largest_group >= 1 && engine.shared.closed().is_none());

@@ -1,5 +1,7 @@
 //! What the engine does beside the conformance suites: topics, limits, duplicate detection, times to live, and what survives a restart.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 use std::{
     path::Path,
     sync::{
@@ -19,7 +21,7 @@ use sprag_core::{
     run::{Outgoing, UnitOfWork},
     time::Timestamp,
 };
-use sprag_store::{NewAction, Store as _, query};
+use sprag_store::{NewAction, Question, Retention, Store as _, query};
 use sprag_transport::{Committer as _, Error, Held, Parked, Part, Peeked, Session, Settlement, Transport as _};
 use tempfile::TempDir;
 
@@ -108,7 +110,7 @@ fn shop() -> Vec<EntitySpec> {
         EntitySpec::topic("shop"),
         EntitySpec::subscription(&topic, "all", FilterSpec::All),
         EntitySpec::subscription(&topic, "orders", FilterSpec::Sql("EventTypeId LIKE 'Order%'".into())),
-        EntitySpec::subscription(&topic, "gold", FilterSpec::Correlation(of_gold)),
+        EntitySpec::subscription(&topic, "gold", FilterSpec::Correlation(Box::new(of_gold))),
         EntitySpec::subscription(&topic, "billing", FilterSpec::All).with_sessions(),
     ]
 }
@@ -200,7 +202,11 @@ async fn duplicates_are_dropped_within_the_window() {
 /// Spec 8: expired messages go away, or to the dead letters; parked ones always to the dead letters (P24).
 #[tokio::test]
 async fn messages_expire() {
-    let kept = EntitySpec { dead_letter_on_expiry: true, default_ttl: Some(Duration::from_secs(10)), ..EntitySpec::queue("kept") };
+    let kept = EntitySpec {
+        dead_letter_on_expiry: true,
+        default_ttl: Some(Duration::from_secs(10)),
+        ..EntitySpec::queue("kept")
+    };
     let (engine, _dir, clock) =
         timed(vec![kept, EntitySpec::queue("dropped"), EntitySpec::queue("s").with_sessions()]).await;
     let short = |message: Message| Message { time_to_live: Some(Duration::from_secs(5)), ..message };
@@ -218,7 +224,11 @@ async fn messages_expire() {
     session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     clock.store(T0 + 5_000, Relaxed);
     let delivery = next(&session).await;
-    assert_eq!(delivery.message.message_id.as_ref().unwrap().as_str(), "stays", "an expired message is not handed over");
+    assert_eq!(
+        delivery.message.message_id.as_ref().unwrap().as_str(),
+        "stays",
+        "an expired message is not handed over"
+    );
     let dead = until_dead(&engine, "s", 1).await;
     assert_eq!((ids(&dead), dead[0].dead_letter_reason.as_deref()), (vec!["parked"], Some("TTLExpiredException")));
     assert!(matches!(session.receive_parked().await.unwrap(), Parked::Empty { .. }));
@@ -273,7 +283,8 @@ async fn dead_letters_are_received_as_a_queue() {
 /// Cases A01, A33 and A46: what waits, what is parked, what is scheduled, states and counts are there after a restart, in order; locks are void.
 #[tokio::test]
 async fn a_restart_keeps_everything_but_locks() {
-    let specs = vec![EntitySpec::queue("s").with_sessions(), EntitySpec { max_delivery_count: 3, ..EntitySpec::queue("q") }];
+    let specs =
+        vec![EntitySpec::queue("s").with_sessions(), EntitySpec { max_delivery_count: 3, ..EntitySpec::queue("q") }];
     let (engine, dir) = engine(specs).await;
     for n in 0..4 {
         send(&engine, "s", in_session("1", &format!("m{n}"))).await;
@@ -315,7 +326,11 @@ async fn a_restart_keeps_everything_but_locks() {
     }
     let scheduled = peek(&engine, "s", Part::Scheduled).await;
     assert_eq!(ids(&scheduled), ["retry0", "retry1", "retry2"]);
-    assert!(scheduled.iter().all(|it| it.message.scheduled_for == Some(tomorrow) && it.message.session_id == Some("1".into())));
+    assert!(
+        scheduled
+            .iter()
+            .all(|it| it.message.scheduled_for == Some(tomorrow) && it.message.session_id == Some("1".into()))
+    );
     engine.cancel_scheduled(&name("s"), scheduled[1].sequence).await.unwrap();
     assert!(engine.cancel_scheduled_id(&name("s"), &"retry0".into()).await.unwrap());
     assert_eq!(ids(&peek(&engine, "s", Part::Scheduled).await), ["retry2"]);
@@ -373,7 +388,10 @@ async fn bad_messages_are_refused_by_name() {
     assert_eq!(take(&engine, "q").await.message.message_id, Some(MessageId::from(long)));
     send(&engine, "wide", large("m")).await;
     assert_eq!(take(&engine, "wide").await.message.body.len(), 10 << 20);
-    let assigned = { engine.send(&name("q"), vec![Message::default()]).await.unwrap(); take(&engine, "q").await };
+    let assigned = {
+        engine.send(&name("q"), vec![Message::default()]).await.unwrap();
+        take(&engine, "q").await
+    };
     assert!(assigned.id_assigned && assigned.message.message_id.is_some(), "P29");
 }
 
@@ -386,7 +404,8 @@ async fn declaring_again_changes_settings_only() {
     assert_eq!(engine.describe(&name("q")).await.unwrap().max_delivery_count, 5);
     let error = engine.declare(vec![EntitySpec::queue("q").with_sessions()]).await.unwrap_err();
     assert!(error.to_string().contains("requires_session cannot change while it holds messages (1)"), "{error}");
-    let error = engine.declare(vec![EntitySpec { kind: EntityKind::Topic, ..EntitySpec::queue("q") }]).await.unwrap_err();
+    let error =
+        engine.declare(vec![EntitySpec { kind: EntityKind::Topic, ..EntitySpec::queue("q") }]).await.unwrap_err();
     assert!(error.to_string().contains("another kind"), "{error}");
     let orphan = EntitySpec::subscription(&name("none"), "s", FilterSpec::All);
     let error = engine.declare(vec![EntitySpec::queue("new"), orphan]).await.unwrap_err();
@@ -436,10 +455,16 @@ async fn a_full_entity_makes_outgoing_messages_wait() {
 
     send(&engine, "q", message("2")).await;
     let delivery = take(&engine, "q").await;
-    engine.commit(held(&q, &delivery), publishing("2", "full", vec![in_session("s", "out-2"), in_session("t", "out-3")])).await.unwrap();
+    engine
+        .commit(held(&q, &delivery), publishing("2", "full", vec![in_session("s", "out-2"), in_session("t", "out-3")]))
+        .await
+        .unwrap();
     assert_eq!(ids(&peek(&engine, "full", Part::Active).await), ["out-3"], "another session need not wait");
     let rows = engine.outbox_claim(10, Duration::from_secs(60)).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.message.message_id.as_ref().unwrap().as_str()).collect::<Vec<_>>(), ["out-1", "out-2"]);
+    assert_eq!(
+        rows.iter().map(|row| row.message.message_id.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
+        ["out-1", "out-2"]
+    );
     for row in rows {
         engine.send(&row.entity, vec![row.message]).await.unwrap();
         engine.outbox_sent(&[row.id]).await.unwrap();
@@ -474,17 +499,14 @@ async fn max_size_refuses_sends_only() {
     send(&engine, "q", large(0)).await;
 }
 
-/// P15: the action and the message that carries it through the session's loop are there together.
-#[tokio::test]
-async fn an_action_puts_its_message_onto_the_source() {
-    let (engine, _dir) = engine(vec![EntitySpec::queue("s").with_sessions()]).await;
-    let outcome = OutcomeWrite {
-        event_id: "e1".into(),
-        message_id: None,
+fn outcome(event: &str, outcome: Outcome) -> OutcomeWrite {
+    OutcomeWrite {
+        event_id: event.into(),
+        message_id: Some(event.into()),
         source_id: None,
         session: Some("1".into()),
         event_type: "OrderPlaced".into(),
-        outcome: Outcome::Failed,
+        outcome,
         guard: OutcomeGuard::Newer,
         reason: None,
         error: None,
@@ -494,7 +516,119 @@ async fn an_action_puts_its_message_onto_the_source() {
         enqueued_at: Timestamp(T0),
         at: Timestamp(T0),
         keep: None,
+    }
+}
+
+async fn is_recorded(engine: &Engine, id: &str) -> bool {
+    let (endpoint, id, event_id) = ("billing".into(), id.into(), id.into());
+    let question = Question {
+        endpoint: &endpoint,
+        message_id: Some(&id),
+        source_id: None,
+        event_id: &event_id,
+        inbox: true,
+        outcome: false,
     };
+    engine.check(question).await.unwrap().own_recorded
+}
+
+async fn inbox(engine: &Engine, limit: u32) -> Vec<String> {
+    let (mut all, mut page) = (Vec::new(), query::Page { after: None, limit });
+    loop {
+        let part = engine.inbox(&query::InboxFilter::default(), &page).await.unwrap();
+        all.extend(part.items.into_iter().map(|row| row.message_id.to_string()));
+        page.after = part.next;
+        if page.after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// Spec 4: a record that is kept with its event is a record like any other: found, first time stays, listed, purged by its own age, and it
+/// outlives its event (P38).
+#[tokio::test]
+async fn records_kept_with_their_events_are_records() {
+    let (engine, _dir, clock) = timed(vec![]).await;
+    let endpoint = "billing".into();
+    for n in 0..6 {
+        clock.store(T0 + n, Relaxed);
+        let id = format!("m{n}");
+        // Every other one in a row of its own.
+        let outcome = (n % 2 == 0).then(|| outcome(&id, Outcome::Completed));
+        engine
+            .write(&endpoint, StoreWrite { record: vec![id.as_str().into()], outcome, ..StoreWrite::default() })
+            .await
+            .unwrap();
+        assert!(is_recorded(&engine, &id).await);
+        // A duplicate's write does not make it younger.
+        let again = StoreWrite { record: vec![id.as_str().into()], ..StoreWrite::default() };
+        assert_eq!(engine.write(&endpoint, again).await.unwrap(), sprag_store::Written::AlreadyDecided);
+    }
+    for limit in [1, 2, 100] {
+        assert_eq!(inbox(&engine, limit).await, ["m5", "m4", "m3", "m2", "m1", "m0"]);
+    }
+    let one = query::InboxFilter { endpoint: Some(endpoint.clone()), message_id: Some("m2".into()) };
+    assert_eq!(engine.inbox(&one, &query::Page::default()).await.unwrap().items[0].recorded_at, Timestamp(T0 + 2));
+
+    let day = Duration::from_secs(86_400);
+    let keep = Retention { now: Timestamp(T0).after(31 * day), bodies: 7 * day, outcomes: 30 * day, audit: 365 * day };
+    while engine.purge_tracking(&keep, 2).await.unwrap() > 0 {}
+    assert!(engine.find_events("m2").await.unwrap().is_empty());
+    assert!(is_recorded(&engine, "m2").await, "the record outlives its event");
+    engine
+        .write(
+            &endpoint,
+            StoreWrite {
+                record: vec!["m6".into()],
+                outcome: Some(outcome("m6", Outcome::Completed)),
+                ..StoreWrite::default()
+            },
+        )
+        .await
+        .unwrap();
+    assert_eq!(engine.purge_inbox(&endpoint, Timestamp(T0 + 4), 3).await.unwrap(), 3, "bounded");
+    assert_eq!(inbox(&engine, 100).await, ["m6", "m5", "m4", "m3"], "the oldest went first");
+    assert_eq!(engine.purge_inbox(&endpoint, Timestamp(T0 + 100), 100).await.unwrap(), 4);
+    assert!(inbox(&engine, 100).await.is_empty() && !is_recorded(&engine, "m6").await);
+    assert_eq!(engine.find_events("m6").await.unwrap().len(), 1, "the event stays");
+    let again = StoreWrite {
+        record: vec!["m6".into()],
+        outcome: Some(outcome("m6", Outcome::Completed)),
+        ..StoreWrite::default()
+    };
+    assert_eq!(
+        engine.write(&endpoint, again).await.unwrap(),
+        sprag_store::Written::Done,
+        "a purged id can be recorded again"
+    );
+    assert!(is_recorded(&engine, "m6").await);
+}
+
+/// The host's own messages do not expire by the entity's default, and cannot be such that nobody could receive them.
+#[tokio::test]
+async fn the_hosts_own_messages_do_not_expire_by_default() {
+    let spec = EntitySpec { default_ttl: Some(Duration::from_secs(1)), ..EntitySpec::queue("s").with_sessions() };
+    let (engine, _dir, clock) = timed(vec![spec]).await;
+    send(&engine, "s", in_session("1", "event")).await;
+    engine.enqueue(&name("s"), in_session("1", "trigger")).await.unwrap();
+    assert!(matches!(engine.enqueue(&name("s"), message("no session")).await, Err(Error::Refused(_))));
+    clock.store(T0 + 60_000, Relaxed);
+    let session = offered(&engine, "s").await;
+    let delivery = next(&session).await;
+    assert_eq!(delivery.message.message_id, Some("trigger".into()));
+    let effects = vec![Effect::Enqueue(Box::new(message("no session"))), Effect::Complete];
+    let source = name("s");
+    let held = Held { source: &source, session: Some(&session), delivery: &delivery };
+    let refused = engine.commit(held, Commit { endpoint: "billing".into(), effects }).await;
+    assert!(matches!(refused, Err(sprag_transport::CommitError::Refused(_))), "{refused:?}");
+    session.settle(delivery.lock, Settlement::Complete).await.expect("nothing was changed, the lock is held");
+}
+
+/// P15: the action and the message that carries it through the session's loop are there together.
+#[tokio::test]
+async fn an_action_puts_its_message_onto_the_source() {
+    let (engine, _dir) = engine(vec![EntitySpec::queue("s").with_sessions()]).await;
+    let outcome = outcome("e1", Outcome::Failed);
     engine.write(&"billing".into(), StoreWrite { outcome: Some(outcome), ..StoreWrite::default() }).await.unwrap();
     let wish = |event: &str| NewAction {
         kind: ActionKind::Skip,
@@ -578,7 +712,7 @@ async fn fifty_sessions_side_by_side_keep_their_order() {
     for task in senders.into_iter().chain(receivers) {
         task.await.unwrap();
     }
-    let seen = seen.lock();
+    let seen = seen.lock().clone();
     assert_eq!(seen.len(), 50);
     assert!(seen.values().all(|numbers| *numbers == (0..40).collect::<Vec<_>>()), "{seen:?}");
     assert_eq!(engine.describe(&name("s")).await.unwrap().active, 0);

@@ -1,5 +1,7 @@
 //! What was acknowledged is there after the process was killed or the disk failed.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
@@ -137,7 +139,8 @@ struct Mounted(PathBuf);
 impl Mounted {
     fn tmpfs(at: &Path, size: &str) -> Self {
         std::fs::create_dir_all(at).unwrap();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();
         let mounted = mounted.expect("`mount` is needed for the test of a full disk");
         assert!(mounted.success(), "the test of a full disk needs the right to mount a tmpfs (run it as root)");
         Self(at.to_owned())

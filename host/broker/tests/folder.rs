@@ -20,7 +20,8 @@ async fn a_file_of_version_1_is_brought_forward() {
         connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
     }
     let engine = open(dir.path()).unwrap();
-    let peeked = engine.peek(&"orders".into(), Part::Active, None, sprag_core::ids::SequenceNumber(0), 10).await.unwrap();
+    let peeked =
+        engine.peek(&"orders".into(), Part::Active, None, sprag_core::ids::SequenceNumber(0), 10).await.unwrap();
     assert_eq!(peeked.len(), 1);
     assert_eq!(peeked[0].message.message_id.as_ref().unwrap().as_str(), "m1");
     let sent = engine.send(&"orders".into(), vec![Default::default()]).await.unwrap();
@@ -39,7 +40,8 @@ fn version_1_has_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path());
         let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
-        let mut statement = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
+        let mut statement =
+            connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
         let tables: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         tables
     };
@@ -81,14 +83,16 @@ fn a_folder_that_cannot_be_used_is_named() {
 
     let data = dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
-    std::fs::write(data.join(FILE), "this is text and not a database, and it is long enough to be one".repeat(100)).unwrap();
+    std::fs::write(data.join(FILE), "this is text and not a database, and it is long enough to be one".repeat(100))
+        .unwrap();
     let error = refused(&data);
     assert!(error.contains(FILE) && error.contains("not a database"), "{error}");
 
     // Root may write where it is forbidden; a read-only mount holds for everybody.
     let fixed = dir.path().join("fixed");
     std::fs::create_dir(&fixed).unwrap();
-    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(&fixed).status().unwrap();
+    let mounted =
+        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(&fixed).status().unwrap();
     assert!(mounted.success(), "the test of a read-only folder needs the right to mount a tmpfs (run it as root)");
     let error = open(&fixed).err().map(|error| error.to_string());
     assert!(std::process::Command::new("umount").arg(&fixed).status().unwrap().success());

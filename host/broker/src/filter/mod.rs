@@ -19,7 +19,7 @@ pub enum FilterSpec {
     #[default]
     All,
     /// Messages whose properties are exactly these.
-    Correlation(Correlation),
+    Correlation(Box<Correlation>),
     /// Messages for which the expression is true; unknown is not true.
     Sql(String),
 }
@@ -53,7 +53,7 @@ pub struct FilterError {
 #[derive(Debug, Clone)]
 pub(crate) enum Filter {
     All,
-    Correlation(Correlation),
+    Correlation(Box<Correlation>),
     Sql(sql::Expression),
 }
 
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn correlation_compares_all_that_is_given() {
-        let mut correlation = Correlation { subject: Some("Order".into()), ..Correlation::default() };
+        let mut correlation = Box::new(Correlation { subject: Some("Order".into()), ..Correlation::default() });
         correlation.properties = [("amount".to_owned(), "7".to_owned()), ("gold".into(), "true".into())].into();
         assert!(Filter::Correlation(correlation.clone()).matches(&message()));
         correlation.session_id = Some("s2".into());

@@ -242,7 +242,8 @@ impl Parser {
     }
 
     fn keyword(&mut self, word: &str) -> bool {
-        let found = matches!(self.peek(), Some(Token { kind: Kind::Word(text), .. }) if text.eq_ignore_ascii_case(word));
+        let found =
+            matches!(self.peek(), Some(Token { kind: Kind::Word(text), .. }) if text.eq_ignore_ascii_case(word));
         self.next += usize::from(found);
         found
     }
@@ -347,9 +348,9 @@ impl Parser {
         let mut chars = pattern.chars();
         while let Some(c) = chars.next() {
             pieces.push(match c {
-                _ if Some(c) == escape => {
-                    Piece::Is(chars.next().ok_or_else(|| error(position, "the pattern ends with its escape character"))?)
-                }
+                _ if Some(c) == escape => Piece::Is(
+                    chars.next().ok_or_else(|| error(position, "the pattern ends with its escape character"))?,
+                ),
                 '%' => Piece::Any,
                 '_' => Piece::One,
                 _ => Piece::Is(c),
@@ -444,7 +445,9 @@ impl Parser {
 
     fn name(&mut self) -> Result<Name, FilterError> {
         let scope = match self.peek() {
-            Some(Token { kind: Kind::Word(word), .. }) if matches!(self.tokens.get(self.next + 1), Some(Token { kind: Kind::Mark("."), .. })) => {
+            Some(Token { kind: Kind::Word(word), .. })
+                if matches!(self.tokens.get(self.next + 1), Some(Token { kind: Kind::Mark("."), .. })) =>
+            {
                 Some(word.to_ascii_lowercase())
             }
             _ => None,

@@ -56,27 +56,66 @@ pub(crate) enum Place {
 /// What a committed transaction has changed.
 #[derive(Debug)]
 pub(crate) enum Change {
-    Insert { entity: EntityIndex, session: Option<SessionId>, slot: Slot, place: Place },
+    Insert {
+        entity: EntityIndex,
+        session: Option<SessionId>,
+        slot: Slot,
+        place: Place,
+    },
     /// A delivery of a session came to its end.
-    SettledInSession { pin: SessionPin, how: Settled },
+    SettledInSession {
+        pin: SessionPin,
+        how: Settled,
+    },
     /// A delivery of an entity without sessions, or of dead letters, came to its end.
-    SettledPlain { at: Address, lock: u64, how: Settled },
-    State { entity: EntityIndex, session: SessionId, state: Option<Bytes> },
+    SettledPlain {
+        at: Address,
+        lock: u64,
+        how: Settled,
+    },
+    State {
+        entity: EntityIndex,
+        session: SessionId,
+        state: Option<Bytes>,
+    },
     /// A message that a post had taken out is dead, or gone.
-    Buried { taken: Taken, dead: bool },
+    Buried {
+        taken: Taken,
+        dead: bool,
+    },
     /// A taken message could not be buried: it is there again.
-    PutBack { taken: Taken },
+    PutBack {
+        taken: Taken,
+    },
     /// A scheduled message was taken back.
-    Cancelled { seq: i64 },
+    Cancelled {
+        seq: i64,
+    },
     /// A scheduled message came due and has a new number, or was copied to subscriptions (none).
-    Due { seq: i64, now: Option<Slot> },
+    Due {
+        seq: i64,
+        now: Option<Slot>,
+    },
     /// Coming due failed; it is tried again.
-    NotDue { seqs: Vec<i64>, again_at: i64 },
+    NotDue {
+        seqs: Vec<i64>,
+        again_at: i64,
+    },
     /// A dead letter went back to its entity under a new number.
-    Replayed { entity: EntityIndex, seq: i64, session: Option<SessionId>, slot: Slot },
+    Replayed {
+        entity: EntityIndex,
+        seq: i64,
+        session: Option<SessionId>,
+        slot: Slot,
+    },
     /// Dead letters that were taken out to be replayed are there again.
-    NotReplayed { entity: EntityIndex, slots: Vec<Slot> },
-    Declared { topology: Arc<Topology> },
+    NotReplayed {
+        entity: EntityIndex,
+        slots: Vec<Slot>,
+    },
+    Declared {
+        topology: Arc<Topology>,
+    },
 }
 
 /// Where the message of an ended delivery went.
@@ -215,7 +254,13 @@ impl Index {
                     _ => counts.active -= 1,
                 }
                 if dead {
-                    self.insert(taken.entity, None, Slot { expires_at: NEVER, deliveries: 0, ..taken.slot }, Place::Dead, now);
+                    self.insert(
+                        taken.entity,
+                        None,
+                        Slot { expires_at: NEVER, deliveries: 0, ..taken.slot },
+                        Place::Dead,
+                        now,
+                    );
                 } else {
                     counts.bytes -= u64::from(taken.slot.size);
                 }
@@ -245,13 +290,22 @@ impl Index {
                 self.remove_dead(entity, seq);
                 self.insert(entity, session, slot, Place::Active, now);
             }
-            Change::NotReplayed { entity, slots } => slots.into_iter().for_each(|slot| self.put_dead_back(entity, slot)),
+            Change::NotReplayed { entity, slots } => {
+                slots.into_iter().for_each(|slot| self.put_dead_back(entity, slot))
+            }
             Change::Declared { topology } => self.declare(&topology),
         }
     }
 
     /// Puts a message into its place and wakes who waits for one. Its bytes are counted by the caller.
-    pub(crate) fn insert(&mut self, entity: EntityIndex, session: Option<SessionId>, slot: Slot, place: Place, now: Instant) {
+    pub(crate) fn insert(
+        &mut self,
+        entity: EntityIndex,
+        session: Option<SessionId>,
+        slot: Slot,
+        place: Place,
+        now: Instant,
+    ) {
         let state = &mut self.entities[entity];
         match place {
             Place::Active => state.counts.active += 1,

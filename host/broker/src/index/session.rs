@@ -70,12 +70,16 @@ pub(crate) struct Handed {
 
 impl Holder {
     fn current(&mut self, lock: u64) -> Option<&mut Current> {
-        [&mut self.main, &mut self.parked].into_iter().find_map(|current| current.as_mut().filter(|current| current.lock == lock))
+        [&mut self.main, &mut self.parked]
+            .into_iter()
+            .find_map(|current| current.as_mut().filter(|current| current.lock == lock))
     }
 
     fn take(&mut self, lock: u64) -> Option<(Current, Origin)> {
         let take = |current: &mut Option<Current>| current.take_if(|current| current.lock == lock);
-        take(&mut self.main).map(|current| (current, Origin::Main)).or_else(|| take(&mut self.parked).map(|current| (current, Origin::Parked)))
+        take(&mut self.main)
+            .map(|current| (current, Origin::Main))
+            .or_else(|| take(&mut self.parked).map(|current| (current, Origin::Parked)))
     }
 }
 
@@ -97,7 +101,8 @@ impl Sess {
     }
 
     pub(crate) fn parked_count(&self) -> u64 {
-        self.parked.len() as u64 + u64::from(self.holder.as_ref().is_some_and(|holder| holder.parked.is_some_and(|c| !c.aside)))
+        self.parked.len() as u64
+            + u64::from(self.holder.as_ref().is_some_and(|holder| holder.parked.is_some_and(|c| !c.aside)))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -143,7 +148,11 @@ impl Index {
     pub(super) fn offer(&mut self, entity: EntityIndex, session: &SessionId, now: Instant) {
         let state = &mut self.entities[entity];
         let Some(sess) = state.sessions.get_mut(session) else { return };
-        if sess.active.is_empty() || sess.holder.is_some() || sess.queued || sess.pause.is_some_and(|(until, _)| until > now) {
+        if sess.active.is_empty()
+            || sess.holder.is_some()
+            || sess.queued
+            || sess.pause.is_some_and(|(until, _)| until > now)
+        {
             return self.tidy(entity, session);
         }
         sess.queued = true;
@@ -206,11 +215,23 @@ impl Index {
         }
     }
 
-    fn held_holder(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<&mut Holder, Error> {
+    fn held_holder(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+    ) -> Result<&mut Holder, Error> {
         Ok(self.held(entity, session, token, now)?.holder.as_mut().expect("held by the token"))
     }
 
-    pub(crate) fn renew(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<Duration, Error> {
+    pub(crate) fn renew(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+    ) -> Result<Duration, Error> {
         let duration = self.entities[entity].lock_duration;
         let holder = self.held_holder(entity, session, token, now)?;
         let old = std::mem::replace(&mut holder.until, now + duration);
@@ -224,7 +245,13 @@ impl Index {
         self.held_holder(entity, session, token, now).map_or(Duration::ZERO, |holder| holder.until - now)
     }
 
-    pub(crate) fn state(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<Option<Bytes>, Error> {
+    pub(crate) fn state(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+    ) -> Result<Option<Bytes>, Error> {
         Ok(self.held(entity, session, token, now)?.state.clone())
     }
 
@@ -266,7 +293,9 @@ impl Index {
             return Err(Error::Refused(format!("a parked message of session {session} is in hand already")));
         }
         loop {
-            let Some((number, mut slot)) = self.held(entity, session, token, now)?.parked.pop_front() else { return Ok(None) };
+            let Some((number, mut slot)) = self.held(entity, session, token, now)?.parked.pop_front() else {
+                return Ok(None);
+            };
             if slot.expires_at <= wall {
                 self.bury_expired(entity, Some(session), slot, Place::Parked(number));
                 continue;
@@ -280,7 +309,14 @@ impl Index {
     }
 
     /// Buries a message that may not be handed over any more. False: it may.
-    pub(super) fn bury_if_over(&mut self, entity: EntityIndex, session: Option<&SessionId>, slot: Slot, place: Place, wall: i64) -> bool {
+    pub(super) fn bury_if_over(
+        &mut self,
+        entity: EntityIndex,
+        session: Option<&SessionId>,
+        slot: Slot,
+        place: Place,
+        wall: i64,
+    ) -> bool {
         if slot.expires_at <= wall {
             self.bury_expired(entity, session, slot, place);
             return true;
@@ -311,7 +347,13 @@ impl Index {
     }
 
     /// A command that uses the session's lock is on its way to the writer.
-    pub(crate) fn pin(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> Result<SessionPin, Error> {
+    pub(crate) fn pin(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        now: Instant,
+    ) -> Result<SessionPin, Error> {
         self.held_holder(entity, session, token, now)?.busy += 1;
         Ok(SessionPin { entity, session: session.clone(), token, lock: None })
     }
@@ -366,7 +408,9 @@ impl Index {
 
     /// The lock has lapsed.
     pub(super) fn lapse(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) {
-        let Some(holder) = self.entities[entity].sessions.get_mut(session).and_then(|sess| sess.holder.as_mut()) else { return };
+        let Some(holder) = self.entities[entity].sessions.get_mut(session).and_then(|sess| sess.holder.as_mut()) else {
+            return;
+        };
         if holder.token != token || holder.gone.is_some() {
             return;
         }
@@ -481,7 +525,13 @@ impl Index {
                 }
                 None if how == Settled::Dead => {
                     self.forget_expiry(slot);
-                    self.insert(pin.entity, None, Slot { expires_at: super::NEVER, deliveries: 0, ..slot }, Place::Dead, now);
+                    self.insert(
+                        pin.entity,
+                        None,
+                        Slot { expires_at: super::NEVER, deliveries: 0, ..slot },
+                        Place::Dead,
+                        now,
+                    );
                 }
                 None => {
                     state.counts.bytes -= u64::from(slot.size);

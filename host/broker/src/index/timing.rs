@@ -105,6 +105,7 @@ impl Index {
             return true;
         }
         let holder = session.and_then(|session| state.sessions.get(session)).and_then(|sess| sess.holder.as_ref());
-        holder.is_some_and(|holder| [holder.main, holder.parked].iter().flatten().any(|current| current.slot.seq == seq))
+        holder
+            .is_some_and(|holder| [holder.main, holder.parked].iter().flatten().any(|current| current.slot.seq == seq))
     }
 }
