@@ -105,7 +105,7 @@ macro_rules! export {
                 }
             }
 
-            $crate::bindings::export_bindings!(Exported with_types_in $crate::bindings);
+    $crate::bindings::export_bindings!(Exported with_types_in $crate::bindings);
         };
     };
 }

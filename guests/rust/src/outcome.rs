@@ -26,9 +26,7 @@ impl Success {
     /// When a handoff that nobody settled fails as `handoff-expired`. Only a handoff has a deadline.
     pub fn expected_by(self, time: SystemTime) -> Success {
         match self {
-            Success::Handoff(handoff) => {
-                Success::Handoff(Handoff { expected_by: Some(unix_millis(time)), ..handoff })
-            }
+            Success::Handoff(handoff) => Success::Handoff(Handoff { expected_by: Some(unix_millis(time)), ..handoff }),
             other => other,
         }
     }

@@ -7,9 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use command::{Command, End, Step};
 use serde_json::{Value, json};
 use sprag_handler::state::{self, StateError};
-use sprag_handler::{
-    BodyKind, Failure, Handler, Message, Outgoing, PublishError, Success, config, context, log,
-};
+use sprag_handler::{BodyKind, Failure, Handler, Message, Outgoing, PublishError, Success, config, context, log};
 
 struct Conformance;
 
@@ -61,11 +59,10 @@ fn run(step: Step, message: &Message) -> Result<Value, Failure> {
             let value = value.as_deref().map(str::as_bytes);
             stored(state::compare_and_set(&key, expected, value).map(Value::from))
         }
-        Step::StateScan { prefix, after, limit } => {
-            stored(state::scan_page(&prefix, after.as_deref(), limit).map(|entries| {
-                entries.into_iter().map(|entry| json!([entry.key, text(entry.value)])).collect()
-            }))
-        }
+        Step::StateScan { prefix, after, limit } => stored(
+            state::scan_page(&prefix, after.as_deref(), limit)
+                .map(|entries| entries.into_iter().map(|entry| json!([entry.key, text(entry.value)])).collect()),
+        ),
         Step::ConfigGet { key } => json!(config::get(&key)),
         Step::ConfigAll => {
             let mut all = config::all();

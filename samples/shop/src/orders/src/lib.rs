@@ -57,7 +57,12 @@ fn place(order: Order) -> Result<Success, Failure> {
     }
     state::set(&key(&order.order), b"placed")?;
     Outgoing::new("payments", "PaymentRequested")
-        .json(&PaymentRequested { order: &order.order, cents: order.total_cents, card: &order.card, country: &order.country })?
+        .json(&PaymentRequested {
+            order: &order.order,
+            cents: order.total_cents,
+            card: &order.card,
+            country: &order.country,
+        })?
         .publish()?;
     Ok(Success::Done)
 }
@@ -93,7 +98,9 @@ mod tests {
     #[test]
     fn an_order_whose_total_is_wrong_fails() {
         let body = r#"{"order": "o", "items": [{"quantity": 2, "cents": 50}], "total_cents": 99, "card": "c", "country": "DE"}"#;
-        let Err(Failure::Failed(failed)) = Orders::handle(Message::new("OrderPlaced", body)) else { panic!("it went through") };
+        let Err(Failure::Failed(failed)) = Orders::handle(Message::new("OrderPlaced", body)) else {
+            panic!("it went through")
+        };
         assert_eq!(failed.kind, "total-mismatch");
     }
 }
