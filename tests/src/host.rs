@@ -117,7 +117,7 @@ impl Place {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.path.join(".sprag/sprag.db")
+        self.path.join(".sprag/engine.db")
     }
 
     /// A command in this folder; compiled code is shared by all tests.

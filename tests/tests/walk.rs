@@ -12,7 +12,6 @@ console = "127.0.0.1:0"
 [[queue]]
 name = "work"
 requires_session = true
-max_delivery_count = 2
 
 [[queue]]
 name = "tally"
@@ -22,6 +21,7 @@ name = "work"
 source = { queue = "work" }
 handlers = ["ledger"]
 inbox = { mode = "record" }
+concurrency = 8
 
 [handler.ledger]
 grant = ["state"]
@@ -256,7 +256,7 @@ fn a_session_beyond_saving() {
     );
     assert_eq!(host.outcome("s7", "skipped")["open_action"], Value::Null, "no promise that is not kept");
     // On purpose it can be done, as a new event.
-    place.sprag(&["resubmit", "s7", "--again", "--reason", "she is back"]).done();
+    place.sprag(&["resubmit", "s7", "--again", "--body", "ok", "--reason", "she is back"]).done();
     host.outcome("s7", "completed");
     // One event alone.
     place.sprag(&["skip", "t0", "--reason", "a test"]).done();
@@ -330,15 +330,15 @@ fn what_is_scheduled_survives_a_restart_and_can_be_cancelled() {
     assert_eq!(host.stop(), Some(0));
 }
 
-/// "Dead letters rise": mend the cause, replay them.
+/// "Dead letters rise": what expired while its handler was away is replayed once it is back.
 #[test]
 fn dead_letters_are_replayed() {
-    let toml =
-        CONFIG.replace("ledger", "probe").replace("grant = [\"state\"]", "grant = [\"state\"]\nconfig = { a = \"b\" }");
-    let place = Place::new(&toml, &[("test-probe", "probe")]);
-    let host = place.dev();
-    host.send("work", &[json!({ "id": "d1", "session": "d", "type": "probe", "body": "transient the bank is down" })]);
-    let listing = until("it is given up after its deliveries", PATIENCE, || {
+    let expiring = "requires_session = true\nttl = \"1s\"\ndead_letter_on_expiry = true";
+    let place = Place::new(&CONFIG.replace("requires_session = true", expiring), &[]);
+    let mut host = place.spawn(&["dev", "."]);
+    until("the host is there", PATIENCE, || host.found().then_some(()));
+    host.send("work", &[message("d1", "d", "ok")]);
+    let listing = until("it has expired", PATIENCE, || {
         let listing = place.sprag(&["dead-letters", "--json"]).done().json();
         (!listing["items"].as_array()?.is_empty()).then_some(listing)
     });
@@ -346,17 +346,14 @@ fn dead_letters_are_replayed() {
     assert_eq!((&letter["event_id"], &letter["entity"]), (&json!("d1"), &json!("work")), "{letter}");
     assert!(letter["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{letter}");
     let fresh = place.path().join("fresh.wasm");
-    fs::copy(guest("test-noop"), &fresh).expect("copied");
-    fs::rename(&fresh, place.handler("probe")).expect("renamed");
-    until("the mended handler serves", PATIENCE, || host.log().contains("reloaded").then_some(()));
+    fs::copy(guest("test-ledger"), &fresh).expect("copied");
+    fs::rename(&fresh, place.handler("ledger")).expect("renamed");
+    host.ready();
     place.sprag(&["dead-letters", "replay", "work", "--all"]).done();
     host.outcome("d1", "completed");
     assert!(host.items("/api/dead-letters").is_empty());
-    assert!(
-        host.items("/api/audit").iter().any(|line| line["verb"].as_str().is_some_and(|verb| verb.contains("replay"))),
-        "{:?}",
-        host.items("/api/audit")
-    );
+    let audit = host.items("/api/audit");
+    assert!(audit.iter().any(|line| line["verb"].as_str().is_some_and(|verb| verb.contains("replay"))), "{audit:?}");
     assert_eq!(host.stop(), Some(0));
 }
 
