@@ -38,7 +38,10 @@ pub(crate) async fn right_host(State(shared): State<Arc<Shared>>, request: Reque
 }
 
 fn is_ours(headers: &HeaderMap, uri: &Uri, address: SocketAddr) -> bool {
-    let named = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or_else(|| uri.authority().map(|authority| authority.as_str()));
+    let named = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .or_else(|| uri.authority().map(|authority| authority.as_str()));
     let Some(named) = named else { return false };
     let port = address.port();
     [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("[::1]:{port}"), address.to_string()]
@@ -97,7 +100,12 @@ mod tests {
             is_ours(&headers, &Uri::from_static("/"), address)
         };
         assert!(named("127.0.0.1:8080") && named("LOCALHOST:8080") && named("[::1]:8080"));
-        assert!(!named("evil.example:8080") && !named("127.0.0.1:8081") && !named("127.0.0.1") && !named("127.0.0.1:8080.evil.example"));
+        assert!(
+            !named("evil.example:8080")
+                && !named("127.0.0.1:8081")
+                && !named("127.0.0.1")
+                && !named("127.0.0.1:8080.evil.example")
+        );
         assert!(!is_ours(&HeaderMap::new(), &Uri::from_static("/"), address), "no host at all");
     }
 }

@@ -51,7 +51,10 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(&HEADER) else { return Ok(None) };
     match value.to_str() {
         Ok(key) if !key.trim().is_empty() && key.len() <= LONGEST_KEY => Ok(Some(key.to_owned())),
-        _ => Err(Problem::new(BAD_REQUEST, format!("an Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters"))),
+        _ => Err(Problem::new(
+            BAD_REQUEST,
+            format!("an Idempotency-Key has 1 to {LONGEST_KEY} printable ASCII characters"),
+        )),
     }
 }
 
@@ -96,7 +99,8 @@ pub(crate) async fn once(State(shared): State<Arc<Shared>>, request: Request, ne
     }
     let (parts, body) = response.into_parts();
     let Ok(body) = to_bytes(body, LARGEST_ANSWER).await else {
-        return Problem::new((StatusCode::INTERNAL_SERVER_ERROR, "SPR0299"), "the answer could not be read").into_response();
+        return Problem::new((StatusCode::INTERNAL_SERVER_ERROR, "SPR0299"), "the answer could not be read")
+            .into_response();
     };
     unanswered.1 = None;
     shared.answers.keep(&key, parts.status, parts.headers.clone(), body.clone());
@@ -109,11 +113,14 @@ impl Answers {
         let mut kept = self.0.lock();
         if let Some(entry) = kept.by_key.get(key) {
             if entry.request != request {
-                return Some(Problem::new(KEY_REUSED, "this Idempotency-Key was used for another request").into_response());
+                return Some(
+                    Problem::new(KEY_REUSED, "this Idempotency-Key was used for another request").into_response(),
+                );
             }
             return Some(match &entry.answer {
                 Some((status, headers, body)) => (*status, headers.clone(), body.clone()).into_response(),
-                None => Problem::new(KEY_IN_USE, "the first request with this Idempotency-Key is still being answered").into_response(),
+                None => Problem::new(KEY_IN_USE, "the first request with this Idempotency-Key is still being answered")
+                    .into_response(),
             });
         }
         while kept.order.len() >= KEPT {

@@ -68,7 +68,11 @@ impl Console {
     }
 
     /// Serves until `stop`, then finishes the requests that have begun. Those that wait for an action stop waiting.
-    pub async fn serve(self, operations: Arc<dyn Operations>, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
+    pub async fn serve(
+        self,
+        operations: Arc<dyn Operations>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
         let (stopping, stopped) = watch::channel(false);
         let state = routes::Shared::new(operations, &self.config, self.address, stopped);
         let stop = async move {

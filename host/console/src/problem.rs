@@ -67,7 +67,9 @@ impl From<operations::Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).expect("made from a status");
-        let mut response = (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(&self).into_response().into_body()).into_response();
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(&self).into_response().into_body())
+                .into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         }

@@ -5,7 +5,10 @@ use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State, rejection::{BytesRejection, QueryRejection}},
+    extract::{
+        DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State,
+        rejection::{BytesRejection, QueryRejection},
+    },
     http::{HeaderMap, StatusCode, request::Parts},
     middleware,
     response::{IntoResponse, Response},
@@ -16,7 +19,8 @@ use sprag_core::{
     action::ActionKind,
     ids::{ActionId, EndpointName, EntityName, SequenceNumber, SessionId},
     operations::{
-        Caller, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part, PlaceFilter, SkipSession,
+        Caller, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part,
+        PlaceFilter, SkipSession,
         time::Time,
         view::{Action, Health, Listing},
     },
@@ -48,7 +52,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(operations: Arc<dyn Operations>, config: &Config, address: SocketAddr, stopped: watch::Receiver<bool>) -> Arc<Self> {
+    pub(crate) fn new(
+        operations: Arc<dyn Operations>,
+        config: &Config,
+        address: SocketAddr,
+        stopped: watch::Receiver<bool>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             operations,
             token: Token::new(&config.token),
@@ -139,7 +148,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Input<T> {
             Ok(text) => text,
             Err(error) => return Err(Problem::new(BAD_REQUEST, format!("the request is not UTF-8: {error}"))),
         };
-        serde_json::from_str(text).map(Self).map_err(|error| Problem::new(BAD_REQUEST, format!("the request is not what this takes: {error}")))
+        serde_json::from_str(text)
+            .map(Self)
+            .map_err(|error| Problem::new(BAD_REQUEST, format!("the request is not what this takes: {error}")))
     }
 }
 
@@ -221,7 +232,11 @@ struct Which {
     endpoint: Option<EndpointName>,
 }
 
-async fn event(State(shared): Ops, Path(id): Path<String>, Asked(which): Asked<Which>) -> Result<impl IntoResponse, Problem> {
+async fn event(
+    State(shared): Ops,
+    Path(id): Path<String>,
+    Asked(which): Asked<Which>,
+) -> Result<impl IntoResponse, Problem> {
     Ok(Json(shared.operations.event(&id, which.endpoint.as_ref()).await?))
 }
 
@@ -239,7 +254,8 @@ struct PlacesAsked {
 
 impl PlacesAsked {
     fn split(self) -> Result<(PlaceFilter, Page), Problem> {
-        let filter = PlaceFilter { endpoint: self.endpoint, entity: self.entity, session: self.session, blocked: self.blocked };
+        let filter =
+            PlaceFilter { endpoint: self.endpoint, entity: self.entity, session: self.session, blocked: self.blocked };
         Ok((filter, page(self.after, self.limit)?))
     }
 }
@@ -327,11 +343,18 @@ struct SendInput {
 
 async fn send(State(shared): Ops, Input(input): Input<SendInput>) -> Result<impl IntoResponse, Problem> {
     if input.messages.is_empty() || input.messages.len() > MOST_MESSAGES {
-        return Err(Problem::new(BAD_REQUEST, format!("a send has 1 to {MOST_MESSAGES} messages, not {}", input.messages.len())));
+        return Err(Problem::new(
+            BAD_REQUEST,
+            format!("a send has 1 to {MOST_MESSAGES} messages, not {}", input.messages.len()),
+        ));
     }
     let mut messages = Vec::with_capacity(input.messages.len());
     for (index, message) in input.messages.into_iter().enumerate() {
-        messages.push(message.into_message().map_err(|error| Problem::new(BAD_REQUEST, format!("message {}: {error}", index + 1)))?);
+        messages.push(
+            message
+                .into_message()
+                .map_err(|error| Problem::new(BAD_REQUEST, format!("message {}: {error}", index + 1)))?,
+        );
     }
     Ok(Json(Listing::whole(shared.operations.send(&input.entity, messages).await?)))
 }
@@ -361,10 +384,19 @@ fn accepted(action: Action) -> Response {
     (status, [("location", format!("/api/actions/{}", action.id))], Json(action)).into_response()
 }
 
-async fn act(shared: &Shared, headers: &HeaderMap, kind: ActionKind, event: String, input: ActionInput, wait: Wait) -> Result<Response, Problem> {
+async fn act(
+    shared: &Shared,
+    headers: &HeaderMap,
+    kind: ActionKind,
+    event: String,
+    input: ActionInput,
+    wait: Wait,
+) -> Result<Response, Problem> {
     let wait = waiting(wait)?;
     let caller = shared.caller(headers)?;
-    if kind != ActionKind::Resubmit && (input.body.is_some() || input.body_base64.is_some() || input.again || input.to.is_some()) {
+    if kind != ActionKind::Resubmit
+        && (input.body.is_some() || input.body_base64.is_some() || input.again || input.to.is_some())
+    {
         return Err(Problem::new(BAD_REQUEST, "`body`, `again` and `to` are for a resubmission"));
     }
     let message = NewMessage { body: input.body, body_base64: input.body_base64, ..NewMessage::default() };
@@ -377,9 +409,20 @@ async fn act(shared: &Shared, headers: &HeaderMap, kind: ActionKind, event: Stri
         let sent = shared.operations.copy_to(&event, input.endpoint.as_ref(), &to, &caller).await?;
         return Ok(Json(sent).into_response());
     }
-    let action = EventAction { kind, event, endpoint: input.endpoint, reason: input.reason, body: edited.then_some(body), again: input.again };
+    let action = EventAction {
+        kind,
+        event,
+        endpoint: input.endpoint,
+        reason: input.reason,
+        body: edited.then_some(body),
+        again: input.again,
+    };
     let action = shared.operations.act(action, &caller).await?;
-    if wait.is_zero() || !action.is_open() { Ok(accepted(action)) } else { Ok(accepted(ended(shared, action.id, wait).await?)) }
+    if wait.is_zero() || !action.is_open() {
+        Ok(accepted(action))
+    } else {
+        Ok(accepted(ended(shared, action.id, wait).await?))
+    }
 }
 
 /// How the action stands when it has ended, `wait` has passed or the host stops.
@@ -443,19 +486,36 @@ struct GroupInput {
     dry_run: bool,
 }
 
-async fn act_on_group(shared: &Shared, headers: &HeaderMap, kind: ActionKind, group: String, input: GroupInput) -> Result<Response, Problem> {
+async fn act_on_group(
+    shared: &Shared,
+    headers: &HeaderMap,
+    kind: ActionKind,
+    group: String,
+    input: GroupInput,
+) -> Result<Response, Problem> {
     let caller = shared.caller(headers)?;
-    let action = GroupAction { kind, group, until: input.until.map(|at| at.0), reason: input.reason, dry_run: input.dry_run };
+    let action =
+        GroupAction { kind, group, until: input.until.map(|at| at.0), reason: input.reason, dry_run: input.dry_run };
     let result = shared.operations.act_on_group(action, &caller).await?;
     let status = if result.dry_run { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(result)).into_response())
 }
 
-async fn group_resubmit(State(shared): Ops, Path(key): Path<String>, headers: HeaderMap, Input(input): Input<GroupInput>) -> Result<Response, Problem> {
+async fn group_resubmit(
+    State(shared): Ops,
+    Path(key): Path<String>,
+    headers: HeaderMap,
+    Input(input): Input<GroupInput>,
+) -> Result<Response, Problem> {
     act_on_group(&shared, &headers, ActionKind::Resubmit, key, input).await
 }
 
-async fn group_skip(State(shared): Ops, Path(key): Path<String>, headers: HeaderMap, Input(input): Input<GroupInput>) -> Result<Response, Problem> {
+async fn group_skip(
+    State(shared): Ops,
+    Path(key): Path<String>,
+    headers: HeaderMap,
+    Input(input): Input<GroupInput>,
+) -> Result<Response, Problem> {
     act_on_group(&shared, &headers, ActionKind::Skip, key, input).await
 }
 
@@ -475,7 +535,8 @@ async fn skip_session(
     Input(input): Input<SkipSessionInput>,
 ) -> Result<Response, Problem> {
     let caller = shared.caller(&headers)?;
-    let action = SkipSession { session: session.into(), endpoint: input.endpoint, reason: input.reason, dry_run: input.dry_run };
+    let action =
+        SkipSession { session: session.into(), endpoint: input.endpoint, reason: input.reason, dry_run: input.dry_run };
     let result = shared.operations.skip_session(action, &caller).await?;
     let status = if result.dry_run { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(result)).into_response())
@@ -520,7 +581,9 @@ async fn replay(State(shared): Ops, headers: HeaderMap, Input(input): Input<Repl
     if input.all == !input.sequence_numbers.is_empty() {
         return Err(Problem::new(BAD_REQUEST, "give either `sequence_numbers` or `all`"));
     }
-    Ok(Json(Count { count: shared.operations.replay_dead_letters(&input.entity, &input.sequence_numbers, &caller).await? }))
+    Ok(Json(Count {
+        count: shared.operations.replay_dead_letters(&input.entity, &input.sequence_numbers, &caller).await?,
+    }))
 }
 
 #[derive(Deserialize)]
@@ -563,4 +626,3 @@ async fn ready(State(shared): Ops) -> Response {
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health)).into_response()
 }
-

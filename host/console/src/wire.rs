@@ -68,7 +68,10 @@ impl NewMessage {
     pub fn into_message(self) -> Result<Message, String> {
         let mut message = Message {
             message_id: self.id.map(|id| checked("id", &id).map(|()| id.into())).transpose()?,
-            session_id: self.session.map(|session| checked("session", &session).map(|()| session.into())).transpose()?,
+            session_id: self
+                .session
+                .map(|session| checked("session", &session).map(|()| session.into()))
+                .transpose()?,
             subject: self.subject.map(Arc::from),
             content_type: self.content_type.map(Arc::from),
             correlation_id: self.correlation_id.map(Arc::from),
@@ -92,7 +95,9 @@ impl NewMessage {
         };
         for (name, json) in self.headers {
             may_be_sent(&name, json.as_str())?;
-            let value = header_value(&json).ok_or_else(|| format!("header {name:?} is a list or an object; a header is a text, a number or true or false"))?;
+            let value = header_value(&json).ok_or_else(|| {
+                format!("header {name:?} is a list or an object; a header is a text, a number or true or false")
+            })?;
             message.properties.insert(name.into(), value);
         }
         if let Some(event_type) = self.event_type {
@@ -108,7 +113,8 @@ pub fn may_be_sent(name: &str, value: Option<&str>) -> Result<(), String> {
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(format!("the header name {name:?} is empty or has control characters"));
     }
-    let reserved = property::RESERVED.contains(&name) || (name == property::MESSAGE_TYPE && value != Some(MessageType::Event.name()));
+    let reserved = property::RESERVED.contains(&name)
+        || (name == property::MESSAGE_TYPE && value != Some(MessageType::Event.name()));
     if reserved { Err(format!("header {name:?} is reserved for the host")) } else { Ok(()) }
 }
 
@@ -120,7 +126,9 @@ fn checked(what: &str, text: &str) -> Result<(), String> {
         return Err(format!("`{what}` {text:?} has control characters"));
     }
     match identity::utf16_len(text) {
-        units if units > identity::MAX_MESSAGE_ID => Err(format!("`{what}` has {units} UTF-16 units; at most {} are allowed", identity::MAX_MESSAGE_ID)),
+        units if units > identity::MAX_MESSAGE_ID => {
+            Err(format!("`{what}` has {units} UTF-16 units; at most {} are allowed", identity::MAX_MESSAGE_ID))
+        }
         _ => Ok(()),
     }
 }
@@ -169,10 +177,13 @@ fn cloud_event(mut object: serde_json::Map<String, Json>) -> Result<NewMessage, 
     object.remove("datacontenttype");
     let body = match body {
         // JSON data stays JSON, even when it is a text, unless its content type says that it is something else.
-        Some(Json::String(text)) if content_type.as_deref().is_none_or(is_json) => Some(Json::String(Json::String(text).to_string())),
+        Some(Json::String(text)) if content_type.as_deref().is_none_or(is_json) => {
+            Some(Json::String(Json::String(text).to_string()))
+        }
         other => other,
     };
-    let content_type = content_type.or_else(|| (body.is_some() && body_base64.is_none()).then(|| "application/json".to_owned()));
+    let content_type =
+        content_type.or_else(|| (body.is_some() && body_base64.is_none()).then(|| "application/json".to_owned()));
     let mut headers = BTreeMap::new();
     for (name, value) in object {
         let name = match name.as_str() {
@@ -203,7 +214,9 @@ mod tests {
 
     #[test]
     fn our_own_shape() {
-        let sent = message(r#"{"type":"OrderPlaced","id":"o1","session":"c1","body":{"total":3},"headers":{"n":1,"big":18446744073709551615,"x":1.5,"ok":true,"t":"a"}}"#);
+        let sent = message(
+            r#"{"type":"OrderPlaced","id":"o1","session":"c1","body":{"total":3},"headers":{"n":1,"big":18446744073709551615,"x":1.5,"ok":true,"t":"a"}}"#,
+        );
         assert_eq!(sent.message_id, Some("o1".into()));
         assert_eq!(sent.session_id, Some("c1".into()));
         assert_eq!(sent.event_type().as_str(), "OrderPlaced");
@@ -231,7 +244,9 @@ mod tests {
         assert_eq!(sent.content_type.as_deref(), Some("application/json"));
         let by_subject = message(r#"{"specversion":"1.0","type":"t","source":"s","id":"e","subject":"order-7"}"#);
         assert_eq!(by_subject.session_id, Some("order-7".into()), "without sessionid the subject is the session");
-        let text = message(r#"{"specversion":"1.0","type":"t","source":"s","id":"e","datacontenttype":"text/plain","data":"hello"}"#);
+        let text = message(
+            r#"{"specversion":"1.0","type":"t","source":"s","id":"e","datacontenttype":"text/plain","data":"hello"}"#,
+        );
         assert_eq!(text.body, Body::Data("hello".into()));
         let json_text = message(r#"{"specversion":"1.0","type":"t","source":"s","id":"e","data":"hello"}"#);
         assert_eq!(json_text.body, Body::Data("\"hello\"".into()));

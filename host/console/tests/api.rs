@@ -32,17 +32,20 @@ async fn shapes_stay() {
     let sent = post(host.address, "/api/send", &json!({ "entity": "orders", "messages": [{ "id": "m1" }] })).await;
     golden("send", &sent.body);
     golden("group", &post(host.address, "/api/groups/g/resubmit", &json!({})).await.body);
-    golden("skip-session", &post(host.address, "/api/sessions/s/skip", &json!({ "reason": "r", "dry_run": true })).await.body);
+    golden(
+        "skip-session",
+        &post(host.address, "/api/sessions/s/skip", &json!({ "reason": "r", "dry_run": true })).await.body,
+    );
 }
 
 fn golden(name: &str, got: &Value) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.json"));
-    let text = format!("{}\n", serde_json::to_string_pretty(got).expect("JSON"));
     if std::env::var_os("SPRAG_WRITE_GOLDEN").is_some() {
-        std::fs::write(&file, &text).expect("written");
+        std::fs::write(&file, format!("{got:#}\n")).expect("written");
     }
-    let expected = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    assert_eq!(text, expected, "the shape of {name} has changed");
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let expected: Value = serde_json::from_str(&text).expect("a golden file is JSON");
+    assert_eq!(*got, expected, "the shape of {name} has changed; it is now\n{got:#}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,10 +93,24 @@ async fn each_wrong_request_has_one_clear_problem() {
         ("POST", "/api/events/a/skip", "{\"again\":true}", 400, "SPR0213", "are for a resubmission"),
         ("POST", "/api/send", "{", 400, "SPR0213", "EOF"),
         ("POST", "/api/send", "{\"entity\":\"q\",\"messages\":[]}", 400, "SPR0213", "1 to 1000 messages, not 0"),
-        ("POST", "/api/send", "{\"entity\":\"q\",\"messages\":[{},{\"id\":\" \"}]}", 400, "SPR0213", "message 2: `id` is blank"),
+        (
+            "POST",
+            "/api/send",
+            "{\"entity\":\"q\",\"messages\":[{},{\"id\":\" \"}]}",
+            400,
+            "SPR0213",
+            "message 2: `id` is blank",
+        ),
         ("POST", "/api/send", "{\"entity\":\"full\",\"messages\":[{}]}", 507, "SPR0206", "the disk is full"),
         ("POST", "/api/sessions/s/skip", "{}", 400, "SPR0213", "missing field `reason`"),
-        ("POST", "/api/dead-letters/replay", "{\"entity\":\"q\"}", 400, "SPR0213", "either `sequence_numbers` or `all`"),
+        (
+            "POST",
+            "/api/dead-letters/replay",
+            "{\"entity\":\"q\"}",
+            400,
+            "SPR0213",
+            "either `sequence_numbers` or `all`",
+        ),
     ] {
         let answer = ask(host.address, method, path, &[], Some(body.as_bytes().to_vec())).await;
         let detail = answer.body["detail"].as_str().unwrap_or_default().to_owned();
@@ -128,7 +145,9 @@ async fn filters_reach_the_operations() {
     let path = "/api/events?endpoint=billing&session=c%201&type=T&outcome=failed,dead-lettered&since=2026-11-29T12:00:00Z&after=c1&limit=5";
     assert_eq!(get(host.address, path).await.status, 200);
     let asked = host.asked.recv().await.expect("asked");
-    for part in ["\"billing\"", "\"c 1\"", "[Failed, DeadLettered]", "since: Some(Timestamp(", "after: Some(\"c1\"), limit: 5"] {
+    for part in
+        ["\"billing\"", "\"c 1\"", "[Failed, DeadLettered]", "since: Some(Timestamp(", "after: Some(\"c1\"), limit: 5"]
+    {
         assert!(asked.contains(part), "{asked}");
     }
 }
@@ -157,7 +176,10 @@ async fn a_failed_mutation_with_a_key_can_be_repeated() {
     let mut host = serve().await;
     let body = json!({ "entity": "full", "messages": [{}] }).to_string().into_bytes();
     for _ in 0..2 {
-        assert_eq!(ask(host.address, "POST", "/api/send", &[("idempotency-key", "k")], Some(body.clone())).await.status, 507);
+        assert_eq!(
+            ask(host.address, "POST", "/api/send", &[("idempotency-key", "k")], Some(body.clone())).await.status,
+            507
+        );
         assert_eq!(host.asked.recv().await.as_deref(), Some("send 1 to full"));
     }
 }
@@ -165,7 +187,8 @@ async fn a_failed_mutation_with_a_key_can_be_repeated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_action_is_accepted_and_can_be_waited_for() {
     let host = serve().await;
-    let open = post(host.address, "/api/events/order-1/resubmit", &json!({ "body": { "total": 4 }, "again": true })).await;
+    let open =
+        post(host.address, "/api/events/order-1/resubmit", &json!({ "body": { "total": 4 }, "again": true })).await;
     assert_eq!((open.status, &open.body["state"]), (202, &json!("open")));
     let ended = post(host.address, "/api/events/order-1/resubmit?wait=5s", &json!({})).await;
     assert_eq!((ended.status, &ended.body["state"]), (200, &json!("applied")));
@@ -183,15 +206,23 @@ async fn stopping_ends_the_waits() {
     host.stop.send(()).expect("the host listens");
     let answer = waiting.await.expect("an answer");
     assert_eq!((answer.status, &answer.body["state"]), (200, &json!("open")));
-    tokio::time::timeout(std::time::Duration::from_secs(10), host.served).await.expect("the host ends").expect("no panic");
+    tokio::time::timeout(std::time::Duration::from_secs(10), host.served)
+        .await
+        .expect("the host ends")
+        .expect("no panic");
 }
 
 #[tokio::test]
 async fn a_taken_port_and_an_open_address_are_refused() {
     let host = serve().await;
-    let config = |listen: std::net::SocketAddr| sprag_console::Config { listen, token: String::new(), operator: String::new() };
+    let config =
+        |listen: std::net::SocketAddr| sprag_console::Config { listen, token: String::new(), operator: String::new() };
     let taken = sprag_console::Console::bind(config(host.address)).await.err().expect("taken").to_string();
     assert_eq!(taken, format!("cannot listen on {}: another program uses the port", host.address));
-    let open = sprag_console::Console::bind(config("0.0.0.0:0".parse().expect("an address"))).await.err().expect("refused").to_string();
+    let open = sprag_console::Console::bind(config("0.0.0.0:0".parse().expect("an address")))
+        .await
+        .err()
+        .expect("refused")
+        .to_string();
     assert!(open.contains("loopback only"), "{open}");
 }

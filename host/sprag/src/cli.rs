@@ -9,7 +9,12 @@ use crate::{client::HostArgs, config};
 
 /// Runs message handlers, compiled to WebAssembly, once per event and in order per session.
 #[derive(Debug, Parser)]
-#[command(name = "sprag", version, arg_required_else_help = true, max_term_width = 110, after_help = "\
+#[command(
+    name = "sprag",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 110,
+    after_help = "\
 First steps:
   sprag new orders --lang rust         a handler project
   sprag build orders --out handlers    its component
@@ -18,7 +23,8 @@ First steps:
   sprag events                         what became of it
 
 Exit codes: 0 done, 1 failed, 2 usage, 73 data folder held, 75 try again, 78 configuration.
-`sprag explain CODE` says what an error means.")]
+`sprag explain CODE` says what an error means."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
@@ -113,7 +119,9 @@ pub(crate) struct BuildArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Without a sprag.toml there is one endpoint, named after the folder, on a session queue of the same name.\n\nExample:\n  sprag dev samples/shop")]
+#[command(
+    after_help = "Without a sprag.toml there is one endpoint, named after the folder, on a session queue of the same name.\n\nExample:\n  sprag dev samples/shop"
+)]
 pub(crate) struct DevArgs {
     /// Folder to run
     #[arg(default_value = ".")]
@@ -262,11 +270,14 @@ pub(crate) struct EventFilterArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   sprag events --outcome failed --since 1h
   sprag events show order-17
-  sprag events groups")]
+  sprag events groups"
+)]
 pub(crate) struct EventsArgs {
     #[command(subcommand)]
     pub verb: Option<EventsVerb>,
@@ -376,7 +387,7 @@ pub(crate) struct InboxArgs {
     #[arg(long)]
     pub endpoint: Option<String>,
     /// This message id
-    #[arg(long, value_name = "ID")]
+    #[arg(long = "message", alias = "message-id", value_name = "ID")]
     pub message_id: Option<String>,
     #[command(flatten)]
     pub page: PagedArgs,

@@ -44,20 +44,34 @@ impl Client {
             (Some(host), _) => (url(host), "--host".to_owned()),
             (None, Ok(Some((path, file)))) => (file.address.clone(), path.display().to_string()),
             (None, Ok(None)) => {
-                return Err(Failure::new(Exit::TryAgain, "no host runs here: there is no .sprag/host.json in this folder or above")
-                    .code("SPR0301")
-                    .help("start one with `sprag dev`, go to its folder, or name it with --host"));
+                return Err(Failure::new(
+                    Exit::TryAgain,
+                    "no host runs here: there is no .sprag/host.json in this folder or above",
+                )
+                .code("SPR0301")
+                .help("start one with `sprag dev`, go to its folder, or name it with --host"));
             }
-            (None, Err(error)) => return Err(Failure::new(Exit::TryAgain, format!("cannot read where the host is: {error}")).code("SPR0301")),
+            (None, Err(error)) => {
+                return Err(
+                    Failure::new(Exit::TryAgain, format!("cannot read where the host is: {error}")).code("SPR0301")
+                );
+            }
         };
         let token = match (&args.token, found) {
             (Some(token), _) => token.clone(),
             (None, Ok(Some((_, file)))) if file.address == base => file.token,
             (None, _) => {
-                return Err(Failure::usage(format!("there is no token for {base}")).code("SPR0302").help("set SPRAG_TOKEN, or go to the host's folder, where .sprag/host.json has it"));
+                return Err(Failure::usage(format!("there is no token for {base}"))
+                    .code("SPR0302")
+                    .help("set SPRAG_TOKEN, or go to the host's folder, where .sprag/host.json has it"));
             }
         };
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(TIMEOUT)).proxy(None).build().into();
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .proxy(None)
+            .build()
+            .into();
         Ok(Self { agent, base, token, from })
     }
 
@@ -66,7 +80,12 @@ impl Client {
         self.answer(request.call())
     }
 
-    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, query: &[(&str, String)], body: &impl Serialize) -> Result<T, Failure> {
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
         let request = self
             .agent
             .post(self.url(path, query))
@@ -75,17 +94,31 @@ impl Client {
         self.answer(request.send_json(body))
     }
 
-    fn answer<T: DeserializeOwned>(&self, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<T, Failure> {
+    fn answer<T: DeserializeOwned>(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<T, Failure> {
         let mut response = answer.map_err(|error| self.unreachable(&error))?;
         let status = response.status();
-        let text = response.body_mut().with_config().limit(LARGEST).read_to_string().map_err(|error| self.unreachable(&error))?;
+        let text = response
+            .body_mut()
+            .with_config()
+            .limit(LARGEST)
+            .read_to_string()
+            .map_err(|error| self.unreachable(&error))?;
         if status.is_success() {
-            return serde_json::from_str(&text)
-                .map_err(|error| Failure::failed(format!("the host at {} answers what this version does not understand: {error}", self.base)).code("SPR0303"));
+            return serde_json::from_str(&text).map_err(|error| {
+                Failure::failed(format!(
+                    "the host at {} answers what this version does not understand: {error}",
+                    self.base
+                ))
+                .code("SPR0303")
+            });
         }
         match serde_json::from_str::<Problem>(&text) {
             Ok(problem) => Err(problem.into()),
-            Err(_) => Err(Failure::failed(format!("what answers at {} is not a Sprag host ({status})", self.base)).code("SPR0303")),
+            Err(_) => Err(Failure::failed(format!("what answers at {} is not a Sprag host ({status})", self.base))
+                .code("SPR0303")),
         }
     }
 

@@ -32,7 +32,10 @@ impl HostFile {
     pub(crate) fn write(self, folder: &Path) -> io::Result<Written> {
         let folder = folder.join(FOLDER);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let mut file = tempfile::Builder::new().prefix(".host.").permissions(fs::Permissions::from_mode(0o600)).tempfile_in(&folder)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(".host.")
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(&folder)?;
         let text = serde_json::to_string_pretty(&self).map_err(io::Error::other)?;
         file.write_all(text.as_bytes())?;
         file.write_all(b"\n")?;
@@ -48,7 +51,9 @@ impl HostFile {
             let path = folder.join(FOLDER).join(FILE);
             match fs::read_to_string(&path) {
                 Ok(text) => {
-                    let file = serde_json::from_str(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display())))?;
+                    let file = serde_json::from_str(&text).map_err(|error| {
+                        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+                    })?;
                     return Ok(Some((path, file)));
                 }
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
@@ -61,7 +66,10 @@ impl HostFile {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        let ours = fs::read_to_string(&self.path).ok().and_then(|text| serde_json::from_str::<HostFile>(&text).ok()).is_some_and(|file| file == self.content);
+        let ours = fs::read_to_string(&self.path)
+            .ok()
+            .and_then(|text| serde_json::from_str::<HostFile>(&text).ok())
+            .is_some_and(|file| file == self.content);
         if ours && let Err(error) = fs::remove_file(&self.path) {
             anstream::eprintln!("cannot remove {}: {error}", self.path.display());
         }

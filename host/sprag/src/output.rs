@@ -161,7 +161,8 @@ mod tests {
         table.write(&mut text).expect("written");
         let text = String::from_utf8(text).expect("text");
         let text = anstream::adapter::strip_str(&text).to_string();
-        let columns: Vec<usize> = text.lines().map(|line| line.chars().position(|c| "z12".contains(c)).expect("the last column")).collect();
+        let columns: Vec<usize> =
+            text.lines().map(|line| line.chars().position(|c| "z12".contains(c)).expect("the last column")).collect();
         assert!(columns.iter().all(|column| *column == columns[0]), "{text}");
     }
 }

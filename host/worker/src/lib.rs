@@ -21,4 +21,4 @@ mod worker;
 
 pub use config::{EndpointConfig, InboxConfig};
 pub use flight::FlightRecorder;
-pub use worker::{Left, Stop, Worker, WorkerConfig};
+pub use worker::{Left, Running, Stop, Worker, WorkerConfig};

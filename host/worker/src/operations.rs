@@ -14,8 +14,8 @@ use sprag_core::{
     ids::{ActionId, EndpointName, EntityName, SequenceNumber, SessionId},
     message::Message,
     operations::{
-        Caller, Error, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part, PlaceFilter, Result, SkipSession,
-        view,
+        Caller, Error, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part,
+        PlaceFilter, Result, SkipSession, view,
     },
     seal::Seal,
     time::Timestamp,
@@ -99,7 +99,14 @@ impl Host {
         self.stores.iter().position(|other| Arc::ptr_eq(other, store)).expect("made of every endpoint's store")
     }
 
-    async fn audit(&self, endpoint: Option<&EndpointName>, caller: &Caller, verb: &str, target: String, count: u64) -> Result<()> {
+    async fn audit(
+        &self,
+        endpoint: Option<&EndpointName>,
+        caller: &Caller,
+        verb: &str,
+        target: String,
+        count: u64,
+    ) -> Result<()> {
         let store = match endpoint {
             Some(name) => &self.endpoint(name)?.store,
             None => match self.stores.first() {
@@ -170,7 +177,13 @@ impl Operations for Host {
         listings::endpoints(self).await
     }
 
-    async fn peek(&self, entity: &EntityName, part: Part, session: Option<&SessionId>, page: Page) -> Result<view::Listing<view::PeekedMessage>> {
+    async fn peek(
+        &self,
+        entity: &EntityName,
+        part: Part,
+        session: Option<&SessionId>,
+        page: Page,
+    ) -> Result<view::Listing<view::PeekedMessage>> {
         listings::peek(self, entity, part, session, page).await
     }
 
@@ -190,7 +203,13 @@ impl Operations for Host {
         actions::skip_session(self, action, caller).await
     }
 
-    async fn copy_to(&self, event: &str, endpoint: Option<&EndpointName>, to: &EndpointName, caller: &Caller) -> Result<view::Sent> {
+    async fn copy_to(
+        &self,
+        event: &str,
+        endpoint: Option<&EndpointName>,
+        to: &EndpointName,
+        caller: &Caller,
+    ) -> Result<view::Sent> {
         actions::copy_to(self, event, endpoint, to, caller).await
     }
 
@@ -204,7 +223,12 @@ impl Operations for Host {
         self.audit(endpoint.as_ref(), caller, "scheduled-cancel", format!("{entity}#{sequence}"), 1).await
     }
 
-    async fn replay_dead_letters(&self, entity: &EntityName, sequences: &[SequenceNumber], caller: &Caller) -> Result<u64> {
+    async fn replay_dead_letters(
+        &self,
+        entity: &EntityName,
+        sequences: &[SequenceNumber],
+        caller: &Caller,
+    ) -> Result<u64> {
         actions::replay_dead_letters(self, entity, sequences, caller).await
     }
 

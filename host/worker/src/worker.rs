@@ -92,6 +92,22 @@ pub struct Left {
     pub running_for: Duration,
 }
 
+/// The runs of a worker. Cheap to clone; empty when the worker has ended.
+#[derive(Clone)]
+pub struct Running(Arc<InFlight>);
+
+impl Running {
+    pub fn list(&self) -> Vec<Left> {
+        let left = |run: crate::endpoint::Run| Left {
+            endpoint: run.endpoint,
+            event_id: run.event_id,
+            session: run.session,
+            running_for: run.since.elapsed(),
+        };
+        self.0.list().into_iter().map(left).collect()
+    }
+}
+
 /// Serves all endpoints.
 pub struct Worker {
     endpoints: Vec<Arc<Endpoint>>,
@@ -168,15 +184,12 @@ impl Worker {
         if tokio::time::timeout(grace, over).await.is_ok() {
             return vec![];
         }
-        let left = self.in_flight.list();
-        left.into_iter()
-            .map(|run| Left {
-                endpoint: run.endpoint,
-                event_id: run.event_id,
-                session: run.session,
-                running_for: run.since.elapsed(),
-            })
-            .collect()
+        self.running().list()
+    }
+
+    /// What runs now, for whoever cannot wait for the end of [`Worker::run`].
+    pub fn running(&self) -> Running {
+        Running(Arc::clone(&self.in_flight))
     }
 
     /// Each store once, with the transport that its outbox leaves through.

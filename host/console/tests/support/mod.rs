@@ -1,6 +1,6 @@
 //! A host whose operations answer from a table, and a client for its API.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -10,19 +10,24 @@ use sprag_core::{
     ids::{ActionId, Digest, EndpointName, EntityName, SequenceNumber, SessionId},
     message::{Body, Message},
     operations::{
-        Caller, Error, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part, PlaceFilter, Result, SkipSession,
+        Caller, Error, EventAction, EventFilter, GroupAction, InboxFilter, Operations, OutboxResolution, Page, Part,
+        PlaceFilter, Result, SkipSession,
         view::{self, Listing},
     },
     outcome::{Failure, Outcome},
     time::Timestamp,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::{mpsc, oneshot},
+};
 
-pub const TOKEN: &str = "a-token";
+pub(crate) const TOKEN: &str = "a-token";
 const AT: Timestamp = Timestamp(1_796_000_461_007);
 
 /// What the fake was asked, in words.
-pub struct Fake(mpsc::UnboundedSender<String>);
+pub(crate) struct Fake(mpsc::UnboundedSender<String>);
 
 impl Fake {
     fn note(&self, text: String) {
@@ -30,7 +35,7 @@ impl Fake {
     }
 }
 
-pub fn event() -> view::Event {
+pub(crate) fn event() -> view::Event {
     view::Event {
         event_id: "order-1".into(),
         message_id: Some("m1".into()),
@@ -73,10 +78,13 @@ impl Operations for Fake {
 
     async fn event(&self, id: &str, endpoint: Option<&EndpointName>) -> Result<view::EventDetail> {
         match (id, endpoint) {
-            ("twice", None) => Err(Error::Ambiguous { id: id.to_owned(), choices: vec!["billing".to_owned(), "shipping".to_owned()] }),
+            ("twice", None) => {
+                Err(Error::Ambiguous { id: id.to_owned(), choices: vec!["billing".to_owned(), "shipping".to_owned()] })
+            }
             ("gone", _) => Err(Error::NotFound("there is no event \"gone\"".to_owned())),
             _ => {
-                let message = Message { message_id: Some("m1".into()), body: Body::Data("{}".into()), ..Message::default() };
+                let message =
+                    Message { message_id: Some("m1".into()), body: Body::Data("{}".into()), ..Message::default() };
                 Ok(view::EventDetail {
                     event: event(),
                     source_id: Some("m0".into()),
@@ -248,11 +256,18 @@ impl Operations for Fake {
         }]))
     }
 
-    async fn peek(&self, entity: &EntityName, part: Part, _: Option<&SessionId>, _: Page) -> Result<Listing<view::PeekedMessage>> {
+    async fn peek(
+        &self,
+        entity: &EntityName,
+        part: Part,
+        _: Option<&SessionId>,
+        _: Page,
+    ) -> Result<Listing<view::PeekedMessage>> {
         if entity.as_str() == "empty" {
             return Ok(Listing::whole(Vec::new()));
         }
-        let message = Message { message_id: Some("m1".into()), body: Body::Data(vec![0xff].into()), ..Message::default() };
+        let message =
+            Message { message_id: Some("m1".into()), body: Body::Data(vec![0xff].into()), ..Message::default() };
         Ok(Listing::whole(vec![view::PeekedMessage {
             entity: entity.clone(),
             part,
@@ -277,7 +292,15 @@ impl Operations for Fake {
     }
 
     async fn act(&self, wish: EventAction, caller: &Caller) -> Result<view::Action> {
-        self.note(format!("{} {} by {} key {:?} body {:?} again {}", wish.kind.name(), wish.event, caller.name, caller.idempotency_key, wish.body, wish.again));
+        self.note(format!(
+            "{} {} by {} key {:?} body {:?} again {}",
+            wish.kind.name(),
+            wish.event,
+            caller.name,
+            caller.idempotency_key,
+            wish.body,
+            wish.again
+        ));
         match wish.event.as_str() {
             "skipped" => Err(Error::Conflict("event \"skipped\" is skipped since then".to_owned())),
             _ => Ok(action(wish.kind, "open")),
@@ -344,23 +367,31 @@ impl Operations for Fake {
     async fn health(&self) -> view::Health {
         view::Health {
             ready: false,
-            checks: vec![view::HealthCheck { name: "endpoint billing".to_owned(), ok: false, reason: Some("not loaded: payment".to_owned()) }],
+            checks: vec![view::HealthCheck {
+                name: "endpoint billing".to_owned(),
+                ok: false,
+                reason: Some("not loaded: payment".to_owned()),
+            }],
         }
     }
 }
 
 /// A serving API.
-pub struct Served {
-    pub address: SocketAddr,
-    pub asked: mpsc::UnboundedReceiver<String>,
-    pub stop: oneshot::Sender<()>,
-    pub served: tokio::task::JoinHandle<()>,
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    pub(crate) asked: mpsc::UnboundedReceiver<String>,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) served: tokio::task::JoinHandle<()>,
 }
 
-pub async fn serve() -> Served {
+pub(crate) async fn serve() -> Served {
     let (note, asked) = mpsc::unbounded_channel();
     let (stop, stopped) = oneshot::channel::<()>();
-    let config = Config { listen: "127.0.0.1:0".parse().expect("an address"), token: TOKEN.to_owned(), operator: "tester".to_owned() };
+    let config = Config {
+        listen: "127.0.0.1:0".parse().expect("an address"),
+        token: TOKEN.to_owned(),
+        operator: "tester".to_owned(),
+    };
     let console = Console::bind(config).await.expect("a free port");
     let address = console.address();
     let served = tokio::spawn(async move {
@@ -372,38 +403,62 @@ pub async fn serve() -> Served {
     Served { address, asked, stop, served }
 }
 
+/// An answer of the API.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: ureq::http::HeaderMap,
-    pub body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// By name in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Value,
 }
 
-/// One request with the right token unless a header says otherwise.
-pub async fn ask(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: Option<Vec<u8>>) -> Answer {
-    let mut request = ureq::http::Request::builder().method(method).uri(format!("http://{address}{path}"));
-    if !headers.iter().any(|(name, _)| *name == "authorization") {
-        request = request.header("authorization", format!("Bearer {TOKEN}"));
+/// One request with the right token and host unless a header says otherwise; an empty header is left out. Over a bare socket, so that a request can be as
+/// wrong as a test needs it.
+pub(crate) async fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<Vec<u8>>,
+) -> Answer {
+    let body = body.unwrap_or_default();
+    let mut head = format!("{method} {path} HTTP/1.1\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
+    let (host, token) = (address.to_string(), format!("Bearer {TOKEN}"));
+    for (name, value) in [("host", host.as_str()), ("authorization", token.as_str())] {
+        if !headers.iter().any(|(other, _)| *other == name) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
     }
     for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
-        request = request.header(*name, *value);
+        head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let request = request.body(body.unwrap_or_default()).expect("a request");
-    tokio::task::spawn_blocking(move || {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).allow_non_standard_methods(true).build().into();
-        let mut response = agent.run(request).expect("an answer");
-        let text = response.body_mut().read_to_string().expect("text");
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Answer { status: response.status().as_u16(), headers: response.headers().clone(), body }
-    })
-    .await
-    .expect("no panic")
+    head.push_str("\r\n");
+    let (mut read, mut write) = TcpStream::connect(address).await.expect("the API listens").into_split();
+    let writing = tokio::spawn(async move {
+        // An API that has heard enough answers and closes, and the rest cannot be written.
+        if write.write_all(head.as_bytes()).await.is_ok() {
+            let _ = write.write_all(&body).await;
+        }
+        write
+    });
+    let mut answer = Vec::new();
+    // What came before a connection that was cut is the answer.
+    let _ = read.read_to_end(&mut answer).await;
+    drop(writing);
+    let text = String::from_utf8(answer).expect("text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("an answer with a head");
+    let mut lines = head.lines();
+    let status =
+        lines.next().and_then(|line| line.split(' ').nth(1)).and_then(|status| status.parse().ok()).expect("a status");
+    let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
+    let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
+    Answer { status, headers: lines.filter_map(header).collect(), body }
 }
 
-pub async fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Answer {
     ask(address, "GET", path, &[], None).await
 }
 
-pub async fn post(address: SocketAddr, path: &str, body: &Value) -> Answer {
+pub(crate) async fn post(address: SocketAddr, path: &str, body: &Value) -> Answer {
     ask(address, "POST", path, &[], Some(body.to_string().into_bytes())).await
 }

@@ -25,7 +25,7 @@ use sprag_runtime::HandlerConfig;
 
 pub(crate) use read::{Finding, nearest};
 pub(crate) use sample::sample;
-pub(crate) use units::{bytes as parse_bytes, duration as parse_duration, show_duration};
+pub(crate) use units::{duration as parse_duration, show_duration};
 
 /// The name of the file.
 pub(crate) const FILE: &str = "sprag.toml";
@@ -134,7 +134,8 @@ impl std::error::Error for Wrong {}
 impl Config {
     /// Reads a file. Relative paths in it are meant beside it.
     pub(crate) fn load(file: &Path) -> Result<Self, Wrong> {
-        let wrong = |code, text: String| Wrong { file: file.to_owned(), findings: vec![Finding { at: None, code, text }] };
+        let wrong =
+            |code, text: String| Wrong { file: file.to_owned(), findings: vec![Finding { at: None, code, text }] };
         let bytes = std::fs::read(file).map_err(|error| wrong(read::SYNTAX, format!("cannot be read: {error}")))?;
         let text = String::from_utf8(bytes).map_err(|error| wrong(read::SYNTAX, format!("is not UTF-8: {error}")))?;
         let base = match file.parent() {
@@ -225,7 +226,10 @@ impl Config {
                 unbounded.push(format!("{:?} has no ttl", source.name.as_str()));
             }
             if source.requires_session {
-                unbounded.push(format!("parking in endpoint {:?} lasts until its block is resolved", endpoint.name.as_str()));
+                unbounded.push(format!(
+                    "parking in endpoint {:?} lasts until its block is resolved",
+                    endpoint.name.as_str()
+                ));
             }
         }
         if !unbounded.is_empty() {
@@ -242,14 +246,17 @@ impl Config {
 fn retry_horizon(policy: &RetryPolicy) -> Duration {
     std::iter::once(&policy.schedule)
         .chain(policy.rules.iter().filter_map(|rule| rule.schedule.as_ref()))
-        .map(|schedule| schedule.max.unwrap_or(schedule.base).max(schedule.base).saturating_mul(schedule.attempts.saturating_sub(1)))
+        .map(|schedule| {
+            schedule.max.unwrap_or(schedule.base).max(schedule.base).saturating_mul(schedule.attempts.saturating_sub(1))
+        })
         .max()
         .unwrap_or_default()
 }
 
 /// What the file-less endpoint is called.
 pub(crate) fn folder_name(folder: &Path) -> String {
-    let name = folder.canonicalize().ok().as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let name =
+        folder.canonicalize().ok().as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     match name {
         Some(name) if read::check_name(&name).is_ok() => name,
         _ => "main".to_owned(),

@@ -60,7 +60,11 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
         let Some(name) = name else { continue };
         places.entities.push((name.as_str().into(), table.span_of("name")));
         if name.contains('/') {
-            table.source.found(table.span_of("name"), read::BAD_VALUE, format!("the queue's name {name:?} has a `/`, which stands between a topic and its subscription"));
+            table.source.found(
+                table.span_of("name"),
+                read::BAD_VALUE,
+                format!("the queue's name {name:?} has a `/`, which stands between a topic and its subscription"),
+            );
         }
         queues.push(queue);
     }
@@ -159,7 +163,11 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
     let handlers = table.texts("handlers");
     let store = store_kind(table);
     if handlers.as_ref().is_some_and(Vec::is_empty) {
-        table.source.found(table.span_of("handlers"), read::BAD_VALUE, "`handlers` is empty; leave it out for every handler that names the event type");
+        table.source.found(
+            table.span_of("handlers"),
+            read::BAD_VALUE,
+            "`handlers` is empty; leave it out for every handler that names the event type",
+        );
     }
     let endpoint = Endpoint {
         name: name.clone().unwrap_or_default().into(),
@@ -180,7 +188,11 @@ fn read_source(table: &Table<'_, '_>) -> Option<EntityName> {
         (Some(queue), None, None) => Some(queue.into()),
         (None, Some(topic), Some(subscription)) => Some(format!("{topic}/{subscription}").into()),
         _ => {
-            table.source.found(table.span(), read::BAD_VALUE, "a source is { queue = NAME } or { topic = NAME, subscription = NAME }");
+            table.source.found(
+                table.span(),
+                read::BAD_VALUE,
+                "a source is { queue = NAME } or { topic = NAME, subscription = NAME }",
+            );
             None
         }
     }
@@ -202,7 +214,11 @@ fn read_inbox(table: &Table<'_, '_>, otherwise: StoreKind) -> Inbox {
         None => otherwise,
     };
     if store != otherwise {
-        table.source.found(table.span_of("store"), read::NOT_YET, "an inbox in another store than its endpoint's is not in this build yet; give both the same `store`");
+        table.source.found(
+            table.span_of("store"),
+            read::NOT_YET,
+            "an inbox in another store than its endpoint's is not in this build yet; give both the same `store`",
+        );
     }
     Inbox {
         retention: table.duration("retention").expect(DECLARED),
@@ -240,7 +256,11 @@ fn read_rule(table: &Table<'_, '_>, otherwise: &Schedule) -> Rule {
         }),
     };
     if rule.kind.is_none() && rule.text.is_none() && rule.event_type.is_none() {
-        table.source.found(table.span(), read::BAD_VALUE, "a retry rule needs at least one of `kind`, `text`, `event_type`");
+        table.source.found(
+            table.span(),
+            read::BAD_VALUE,
+            "a retry rule needs at least one of `kind`, `text`, `event_type`",
+        );
     }
     rule
 }
@@ -275,7 +295,8 @@ fn read_handler(table: &Table<'_, '_>, base: &Path) -> HandlerConfig {
         } else if LATER_GRANTS.contains(&kind) {
             table.source.found(Some(span), read::NOT_YET, format!("the grant {grant:?} is not in this build yet"));
         } else {
-            let advice = nearest(&grant, GRANTS.into_iter()).map_or_else(|| format!("it takes {}", GRANTS.join(", ")), |near| format!("did you mean {near:?}?"));
+            let advice = nearest(&grant, GRANTS.into_iter())
+                .map_or_else(|| format!("it takes {}", GRANTS.join(", ")), |near| format!("did you mean {near:?}?"));
             table.source.found(Some(span), read::BAD_VALUE, format!("unknown grant {grant:?}; {advice}"));
         }
     }
@@ -325,7 +346,11 @@ fn read_free(table: &Table<'_, '_>, base: &Path) -> Option<BTreeMap<String, Stri
                 None => text.to_string(),
                 Some(Ok(secret)) => secret,
                 Some(Err(error)) => {
-                    table.source.found(Some(value.span()), read::SECRET, format!("`{}` in the handler's config: {error}", name.get_ref()));
+                    table.source.found(
+                        Some(value.span()),
+                        read::SECRET,
+                        format!("`{}` in the handler's config: {error}", name.get_ref()),
+                    );
                     continue;
                 }
             },
@@ -339,12 +364,17 @@ fn read_free(table: &Table<'_, '_>, base: &Path) -> Option<BTreeMap<String, Stri
 fn json(value: &DeValue<'_>) -> serde_json::Value {
     match value {
         DeValue::String(text) => text.as_ref().into(),
-        DeValue::Integer(number) => i64::from_str_radix(&number.as_str().replace('_', ""), number.radix()).map_or_else(|_| number.to_string().into(), Into::into),
+        DeValue::Integer(number) => i64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
+            .map_or_else(|_| number.to_string().into(), Into::into),
         DeValue::Float(number) => number.as_str().parse::<f64>().map_or_else(|_| number.to_string().into(), Into::into),
         DeValue::Boolean(flag) => (*flag).into(),
         DeValue::Datetime(at) => at.to_string().into(),
         DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
-        DeValue::Table(entries) => entries.iter().map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref()))).collect::<serde_json::Map<_, _>>().into(),
+        DeValue::Table(entries) => entries
+            .iter()
+            .map(|(name, value)| (name.get_ref().to_string(), json(value.get_ref())))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
     }
 }
 
@@ -362,10 +392,17 @@ fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
     }
     for (index, (name, span)) in places.sources.iter().enumerate() {
         if places.sources[..index].iter().any(|(other, _)| other == name) {
-            let text = format!("two endpoints read {:?}, so each would get only some of its messages; give each its own queue or subscription", name.as_str());
+            let text = format!(
+                "two endpoints read {:?}, so each would get only some of its messages; give each its own queue or subscription",
+                name.as_str()
+            );
             source.found(span.clone(), read::TWICE, text);
         }
-        let readable = places.entities.iter().map(|(entity, _)| entity).filter(|entity| config.topics.iter().all(|topic| topic.name != **entity));
+        let readable = places
+            .entities
+            .iter()
+            .map(|(entity, _)| entity)
+            .filter(|entity| config.topics.iter().all(|topic| topic.name != **entity));
         unknown(source, name, span.clone(), readable);
     }
     for (name, span) in &places.publish {
@@ -373,13 +410,20 @@ fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
     }
 }
 
-fn unknown<'n>(source: &Source<'_>, name: &EntityName, span: Option<Range<usize>>, known: impl Iterator<Item = &'n EntityName>) {
+fn unknown<'n>(
+    source: &Source<'_>,
+    name: &EntityName,
+    span: Option<Range<usize>>,
+    known: impl Iterator<Item = &'n EntityName>,
+) {
     let known: Vec<&str> = known.map(EntityName::as_str).collect();
     if known.contains(&name.as_str()) {
         return;
     }
     let (kind, fix) = match name.as_str().split_once('/') {
-        Some((topic, subscription)) => ("subscription", format!("add {{ name = {subscription:?} }} to the subscriptions of topic {topic:?}")),
+        Some((topic, subscription)) => {
+            ("subscription", format!("add {{ name = {subscription:?} }} to the subscriptions of topic {topic:?}"))
+        }
         None => ("queue", format!("add [[queue]] name = {:?}", name.as_str())),
     };
     let advice = nearest(name.as_str(), known.into_iter()).map_or(fix, |near| format!("did you mean {near:?}?"));

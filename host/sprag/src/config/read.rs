@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, ops::Range, path::Path, time::Duration};
 
-use toml::{Spanned, de::{DeTable, DeValue}};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use super::{
     keys::{Key, Kind, Section},
@@ -89,7 +92,11 @@ impl<'a, 'i> Table<'a, 'i> {
                 continue;
             }
             if self.section.later.contains(&text) {
-                self.source.found(Some(name.span()), NOT_YET, format!("`{text}` in {} is not in this build yet", self.place_name()));
+                self.source.found(
+                    Some(name.span()),
+                    NOT_YET,
+                    format!("`{text}` in {} is not in this build yet", self.place_name()),
+                );
                 continue;
             }
             let known = self.section.keys.iter().map(|key| key.name);
@@ -97,7 +104,11 @@ impl<'a, 'i> Table<'a, 'i> {
                 Some(near) => format!("; did you mean `{near}`?"),
                 None => format!("; it takes {}", known.collect::<Vec<_>>().join(", ")),
             };
-            self.source.found(Some(name.span()), UNKNOWN_KEY, format!("unknown key `{text}` in {}{advice}", self.place_name()));
+            self.source.found(
+                Some(name.span()),
+                UNKNOWN_KEY,
+                format!("unknown key `{text}` in {}{advice}", self.place_name()),
+            );
         }
     }
 
@@ -126,7 +137,11 @@ impl<'a, 'i> Table<'a, 'i> {
         let key = self.key(name);
         let value = self.table.and_then(|table| table.get(name));
         if value.is_none() && key.required {
-            self.source.found(self.span(), MISSING, format!("{} needs `{name}`, for instance {name} = {}", self.path, key.example));
+            self.source.found(
+                self.span(),
+                MISSING,
+                format!("{} needs `{name}`, for instance {name} = {}", self.path, key.example),
+            );
         }
         value
     }
@@ -157,7 +172,9 @@ impl<'a, 'i> Table<'a, 'i> {
             match key.kind {
                 Kind::Name => check_name(text)?,
                 Kind::Choice(choices) if !choices.contains(&text) => {
-                    let advice = nearest(text, choices.iter().copied()).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                    let advice = nearest(text, choices.iter().copied())
+                        .map(|near| format!("; did you mean {near:?}?"))
+                        .unwrap_or_default();
                     return Err(format!("{text:?} is not one of {}{advice}", choices.join(", ")));
                 }
                 _ if text.is_empty() => return Err("it is empty".to_owned()),
@@ -168,13 +185,16 @@ impl<'a, 'i> Table<'a, 'i> {
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
-        self.read(name, |value, _| value.as_bool().ok_or_else(|| format!("expected true or false, not {}", described(value))))
+        self.read(name, |value, _| {
+            value.as_bool().ok_or_else(|| format!("expected true or false, not {}", described(value)))
+        })
     }
 
     pub(crate) fn count(&self, name: &str) -> Option<u64> {
         self.read(name, |value, key| {
             let Kind::Count(least, most) = key.kind else { unreachable!("{name} is no count") };
-            let digits = value.as_integer().ok_or_else(|| format!("expected a whole number, not {}", described(value)))?;
+            let digits =
+                value.as_integer().ok_or_else(|| format!("expected a whole number, not {}", described(value)))?;
             let plain = i128::from_str_radix(&digits.as_str().replace('_', ""), digits.radix()).ok();
             match plain.and_then(|n| u64::try_from(n).ok()).filter(|n| (least..=most).contains(n)) {
                 Some(n) => Ok(n),
@@ -189,7 +209,11 @@ impl<'a, 'i> Table<'a, 'i> {
             let text = as_text(value).map_err(|error| format!("{error}, such as \"30s\""))?;
             let duration = units::duration(text)?;
             let range = units::duration(least).expect("a duration")..=units::duration(most).expect("a duration");
-            if range.contains(&duration) { Ok(duration) } else { Err(format!("{text:?} is not between {least} and {most}")) }
+            if range.contains(&duration) {
+                Ok(duration)
+            } else {
+                Err(format!("{text:?} is not between {least} and {most}"))
+            }
         })
     }
 
@@ -223,7 +247,10 @@ impl<'a, 'i> Table<'a, 'i> {
                 None
             }
             None => {
-                let text = format!("`{name}` in {}: secrets are not written here; use \"env:NAME\" or \"file:PATH\"", self.path);
+                let text = format!(
+                    "`{name}` in {}: secrets are not written here; use \"env:NAME\" or \"file:PATH\"",
+                    self.path
+                );
                 self.source.found(Some(value.span()), SECRET, text);
                 None
             }
@@ -234,7 +261,11 @@ impl<'a, 'i> Table<'a, 'i> {
     pub(crate) fn texts(&self, name: &str) -> Option<Vec<(String, Range<usize>)>> {
         let value = self.written(name)?;
         let Some(items) = value.get_ref().as_array() else {
-            self.bad(name, value.span(), format!("expected a list such as {}, not {}", self.key(name).example, described(value.get_ref())));
+            self.bad(
+                name,
+                value.span(),
+                format!("expected a list such as {}, not {}", self.key(name).example, described(value.get_ref())),
+            );
             return None;
         };
         let mut seen = BTreeSet::new();
@@ -263,7 +294,11 @@ impl<'a, 'i> Table<'a, 'i> {
         match value.get_ref().as_table() {
             Some(table) => Some(Table::new(self.source, section, Some((table, value.span())), self.within(name))),
             None => {
-                self.bad(name, value.span(), format!("expected a table such as {}, not {}", self.key(name).example, described(value.get_ref())));
+                self.bad(
+                    name,
+                    value.span(),
+                    format!("expected a table such as {}, not {}", self.key(name).example, described(value.get_ref())),
+                );
                 None
             }
         }
@@ -274,7 +309,11 @@ impl<'a, 'i> Table<'a, 'i> {
         let Kind::Tables(section) = self.key(name).kind else { unreachable!("{name} is no list of tables") };
         let Some(value) = self.written(name) else { return Vec::new() };
         let Some(items) = value.get_ref().as_array() else {
-            let hint = if self.path.is_empty() { format!("write [[{name}]]") } else { format!("expected a list such as {}", self.key(name).example) };
+            let hint = if self.path.is_empty() {
+                format!("write [[{name}]]")
+            } else {
+                format!("expected a list such as {}", self.key(name).example)
+            };
             self.bad(name, value.span(), format!("{hint}, not {}", described(value.get_ref())));
             return Vec::new();
         };
@@ -282,9 +321,15 @@ impl<'a, 'i> Table<'a, 'i> {
         for item in items.iter() {
             match item.get_ref().as_table() {
                 Some(table) => {
-                    let label = table.get("name").and_then(|name| name.get_ref().as_str()).map(|name| format!(" {name:?}"));
+                    let label =
+                        table.get("name").and_then(|name| name.get_ref().as_str()).map(|name| format!(" {name:?}"));
                     let path = if self.path.is_empty() { format!("[[{name}]]") } else { self.within(name) };
-                    tables.push(Table::new(self.source, section, Some((table, item.span())), path + &label.unwrap_or_default()));
+                    tables.push(Table::new(
+                        self.source,
+                        section,
+                        Some((table, item.span())),
+                        path + &label.unwrap_or_default(),
+                    ));
                 }
                 None => self.bad(name, item.span(), format!("expected a table, not {}", described(item.get_ref()))),
             }
@@ -329,7 +374,10 @@ pub(crate) fn check_name(text: &str) -> Result<(), String> {
     }
     let units = text.encode_utf16().count();
     if units > sprag_core::identity::MAX_ENDPOINT {
-        return Err(format!("the name has {units} UTF-16 units; at most {} are allowed", sprag_core::identity::MAX_ENDPOINT));
+        return Err(format!(
+            "the name has {units} UTF-16 units; at most {} are allowed",
+            sprag_core::identity::MAX_ENDPOINT
+        ));
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ fn wrong(text: &str) -> String {
 }
 
 fn right(text: &str) -> Config {
-    parse::parse(text, Path::new("/somewhere")).unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }))
+    parse::parse(text, Path::new("/somewhere"))
+        .unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }))
 }
 
 const SHOP: &str = r#"
@@ -53,9 +54,15 @@ fn the_example_of_the_contract_means_what_it_says() {
 #[test]
 fn each_mistake_has_one_clear_message_with_its_place() {
     for (text, expected) in [
-        ("[host]\nconsol = \"x\"\n", "sprag.toml:2:1: unknown key `consol` in [host]; did you mean `console`? [SPR0102]"),
+        (
+            "[host]\nconsol = \"x\"\n",
+            "sprag.toml:2:1: unknown key `consol` in [host]; did you mean `console`? [SPR0102]",
+        ),
         ("[hots]\n", "sprag.toml:1:2: unknown key `hots` in the file; did you mean `host`? [SPR0102]"),
-        ("[host]\nshutdown_grace = 30\n", "sprag.toml:2:18: `shutdown_grace` in [host]: expected a text in quotes, not the number 30, such as \"30s\" [SPR0104]"),
+        (
+            "[host]\nshutdown_grace = 30\n",
+            "sprag.toml:2:18: `shutdown_grace` in [host]: expected a text in quotes, not the number 30, such as \"30s\" [SPR0104]",
+        ),
         ("[host]\nshutdown_grace = \"30\"\n", "is not a duration such as"),
         ("[host]\nshutdown_grace = \"2h\"\n", "\"2h\" is not between 0s and 1h"),
         ("[host]\nmax_size = \"1KiB\"\n", "\"1KiB\" is not between 16MiB and 16TiB"),
@@ -63,21 +70,51 @@ fn each_mistake_has_one_clear_message_with_its_place() {
         ("[host]\nwatch = \"yes\"\n", "expected true or false, not a value of type string"),
         ("[host]\nconsole = \"8080\"\n", "is not an address such as"),
         ("[host]\nconsole = \"0.0.0.0:8080\"\n", "can be reached from other machines"),
-        ("[host]\ncontrol_key = \"hunter2\"\n", "secrets are not written here; use \"env:NAME\" or \"file:PATH\" [SPR0108]"),
-        ("[host]\ncontrol_key = \"env:SPRAG_TEST_NOT_SET\"\n", "the environment variable SPRAG_TEST_NOT_SET is not set"),
-        ("[embedded]\nlisten = \"127.0.0.1:5672\"\n", "sprag.toml:1:2: `embedded` in the file is not in this build yet [SPR0103]"),
+        (
+            "[host]\ncontrol_key = \"hunter2\"\n",
+            "secrets are not written here; use \"env:NAME\" or \"file:PATH\" [SPR0108]",
+        ),
+        (
+            "[host]\ncontrol_key = \"env:SPRAG_TEST_NOT_SET\"\n",
+            "the environment variable SPRAG_TEST_NOT_SET is not set",
+        ),
+        (
+            "[embedded]\nlisten = \"127.0.0.1:5672\"\n",
+            "sprag.toml:1:2: `embedded` in the file is not in this build yet [SPR0103]",
+        ),
         ("[[queue]]\nname = \"q\"\nmax_delivery_count = 0\n", "0 is not between 1 and 2000"),
         ("[[queue]]\nrequires_session = true\n", "[[queue]] needs `name`, for instance name = \"orders\" [SPR0105]"),
-        ("[[queue]]\nname = \"a\"\n[[queue]]\nname = \"a\"\n", "sprag.toml:4:8: there are two entities named \"a\" [SPR0107]"),
+        (
+            "[[queue]]\nname = \"a\"\n[[queue]]\nname = \"a\"\n",
+            "sprag.toml:4:8: there are two entities named \"a\" [SPR0107]",
+        ),
         ("[[queue]]\nname = \"a\\u0007\"\n", "has control characters"),
         ("[queue]\nname = \"a\"\n", "write [[queue]], not a value of type table"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"order\" }\n[[queue]]\nname = \"orders\"\n", "there is no queue \"order\"; did you mean \"orders\"? [SPR0106]"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { topic = \"t\", subscription = \"s\" }\n", "there is no subscription \"t/s\"; add { name = \"s\" } to the subscriptions of topic \"t\""),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"order\" }\n[[queue]]\nname = \"orders\"\n",
+            "there is no queue \"order\"; did you mean \"orders\"? [SPR0106]",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { topic = \"t\", subscription = \"s\" }\n",
+            "there is no subscription \"t/s\"; add { name = \"s\" } to the subscriptions of topic \"t\"",
+        ),
         ("[[endpoint]]\nname = \"e\"\nsource = { topic = \"t\" }\n", "a source is { queue = NAME } or"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { strategy = \"exponental\" }\n[[queue]]\nname = \"q\"\n", "did you mean \"exponential\"?"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { base = \"10m\" }\n[[queue]]\nname = \"q\"\n", "`max` of a retry is shorter than its `base`"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { rules = [{ attempts = 1 }] }\n[[queue]]\nname = \"q\"\n", "needs at least one of"),
-        ("[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\npublish = [\"nowhere\"]\n[[queue]]\nname = \"q\"\n", "there is no queue \"nowhere\"; add [[queue]]"),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { strategy = \"exponental\" }\n[[queue]]\nname = \"q\"\n",
+            "did you mean \"exponential\"?",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { base = \"10m\" }\n[[queue]]\nname = \"q\"\n",
+            "`max` of a retry is shorter than its `base`",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nretry = { rules = [{ attempts = 1 }] }\n[[queue]]\nname = \"q\"\n",
+            "needs at least one of",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\npublish = [\"nowhere\"]\n[[queue]]\nname = \"q\"\n",
+            "there is no queue \"nowhere\"; add [[queue]]",
+        ),
         ("[handler.a]\ngrant = [\"stat\"]\n", "unknown grant \"stat\"; did you mean \"state\"?"),
         ("[handler.a]\ngrant = [\"sql:main\"]\n", "the grant \"sql:main\" is not in this build yet [SPR0103]"),
         ("[handler.a]\nisolation = \"none\"\n", "\"none\" is not one of message, session, pooled"),
@@ -119,9 +156,13 @@ fn the_sample_can_be_used() {
     right(&sample());
     let all: String = sample()
         .lines()
-        .map(|line| match line.strip_prefix("# ").filter(|rest| rest.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ') && name != "control_key")) {
-            Some(line) if !line.starts_with("control_key") => format!("{line}\n"),
-            _ => format!("{line}\n"),
+        .map(|line| {
+            match line.strip_prefix("# ").filter(|rest| {
+                rest.split_once(" = ").is_some_and(|(name, _)| !name.contains(' ') && name != "control_key")
+            }) {
+                Some(line) if !line.starts_with("control_key") => format!("{line}\n"),
+                _ => format!("{line}\n"),
+            }
         })
         .collect();
     let mut all = all.replace("requires_session = false\n", "");
@@ -192,7 +233,11 @@ fn without_a_file_conflicting_handlers_get_an_endpoint_each() {
     let shop = folder.path().join("shop");
     std::fs::create_dir(&shop).expect("a folder");
     let config = Config::for_folder_with_conflicts(&shop, &["a".into(), "b".into()], &["c".into()]);
-    let endpoints: Vec<_> = config.endpoints.iter().map(|endpoint| (endpoint.name.as_str(), endpoint.source.as_str(), endpoint.handlers.len())).collect();
+    let endpoints: Vec<_> = config
+        .endpoints
+        .iter()
+        .map(|endpoint| (endpoint.name.as_str(), endpoint.source.as_str(), endpoint.handlers.len()))
+        .collect();
     assert_eq!(endpoints, [("shop", "shop/shop", 1), ("shop-a", "shop/shop-a", 1), ("shop-b", "shop/shop-b", 1)]);
     assert_eq!(config.entities().map(EntityName::as_str).collect::<Vec<_>>(), ["shop"], "one place to send to");
 }

@@ -6,63 +6,21 @@ use std::{
     sync::Arc,
 };
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use sprag_core::{
-    ids::{Digest, EndpointName, EventType, HandlerName},
+    ids::{EndpointName, HandlerName},
     operations::view,
     time::Timestamp,
 };
 use sprag_runtime::{
-    Registry, Resolution, RunInput, RunOutput, Runtime,
+    Registry, Runtime,
     watch::{self, HandlerEvent, WatchConfig, Watcher},
 };
-use sprag_worker::{
-    handlers::{Handler, Handlers, Resolved},
-    operations::HandlerListing,
-};
+use sprag_worker::operations::HandlerListing;
 use tokio::sync::watch as notice;
 
 use super::{Plan, say};
 use crate::{config::Config, failure::Failure};
-
-/// The registry as the worker sees it.
-pub(super) struct Adapter(pub Arc<Registry>);
-
-struct Loaded(Arc<sprag_runtime::Handler>);
-
-#[async_trait]
-impl Handler for Loaded {
-    fn name(&self) -> &HandlerName {
-        self.0.name()
-    }
-
-    fn digest(&self) -> Digest {
-        self.0.digest()
-    }
-
-    async fn run(&self, input: RunInput) -> RunOutput {
-        self.0.run(input).await
-    }
-}
-
-impl Handlers for Adapter {
-    fn resolve(&self, endpoint: &EndpointName, event_type: &EventType) -> Resolved {
-        match self.0.resolve(endpoint, event_type) {
-            Resolution::Handler(handler) => Resolved::Handler(Arc::new(Loaded(handler))),
-            Resolution::Unclaimed => Resolved::Nobody,
-            Resolution::NotReady(_) => Resolved::NotReady,
-        }
-    }
-
-    fn is_ready(&self, endpoint: &EndpointName) -> bool {
-        self.0.ready(endpoint).is_ok()
-    }
-
-    fn changes(&self) -> notice::Receiver<u64> {
-        self.0.changes()
-    }
-}
 
 /// What is known of each file beside what serves.
 #[derive(Debug, Clone, Default)]
@@ -105,7 +63,14 @@ impl Board {
                 HandlerEvent::FirstPass { .. } => {
                     self.looked.send_replace(true);
                 }
-                HandlerEvent::Unchanged { .. } | HandlerEvent::PollingOnly { .. } | HandlerEvent::FolderUnreadable { .. } => {}
+                // What serves is what the file holds again: an earlier refusal is over.
+                HandlerEvent::Unchanged { name } => {
+                    if let Some(note) = notes.get_mut(name) {
+                        note.state = None;
+                        note.error = None;
+                    }
+                }
+                HandlerEvent::PollingOnly { .. } | HandlerEvent::FolderUnreadable { .. } => {}
             }
         }
         if self.lines {
@@ -134,7 +99,7 @@ pub(super) enum Watched {
     Loaded,
 }
 
-pub(super) async fn start(
+pub(super) fn start(
     runtime: &Runtime,
     registry: &Arc<Registry>,
     plan: &Plan,
@@ -142,8 +107,11 @@ pub(super) async fn start(
     board: &Arc<Board>,
 ) -> Result<Watched, Failure> {
     let folder = &plan.config.host.handlers;
-    if plan.watch && let Err(error) = std::fs::create_dir_all(folder) {
-        return Err(Failure::failed(format!("the handlers' folder {} cannot be made: {error}", folder.display())).code("SPR0403"));
+    if plan.watch
+        && let Err(error) = std::fs::create_dir_all(folder)
+    {
+        return Err(Failure::failed(format!("the handlers' folder {} cannot be made: {error}", folder.display()))
+            .code("SPR0403"));
     }
     let config = WatchConfig::new(folder, configs);
     let on_event: watch::OnEvent = {
@@ -167,13 +135,17 @@ pub(super) async fn start(
 pub(super) fn endpoints_for(folder: &Path, config: Config, registry: &Registry) -> Config {
     let handlers = registry.handlers();
     let claims = |handler: &sprag_runtime::Handler, other: &sprag_runtime::Handler| {
-        handler.name() != other.name() && handler.info().event_types.iter().any(|event_type| other.info().event_types.contains(event_type))
+        handler.name() != other.name()
+            && handler.info().event_types.iter().any(|event_type| other.info().event_types.contains(event_type))
     };
-    let (conflicting, rest): (Vec<_>, Vec<_>) = handlers.iter().partition(|handler| handlers.iter().any(|other| claims(handler, other)));
+    let (conflicting, rest): (Vec<_>, Vec<_>) =
+        handlers.iter().partition(|handler| handlers.iter().any(|other| claims(handler, other)));
     if conflicting.is_empty() {
         return config;
     }
-    let names = |handlers: Vec<&Arc<sprag_runtime::Handler>>| handlers.iter().map(|handler| handler.name().clone()).collect::<Vec<_>>();
+    let names = |handlers: Vec<&Arc<sprag_runtime::Handler>>| {
+        handlers.iter().map(|handler| handler.name().clone()).collect::<Vec<_>>()
+    };
     let made = Config::for_folder_with_conflicts(folder, &names(conflicting), &names(rest));
     Config { host: config.host, ..made }
 }
@@ -187,7 +159,12 @@ pub(super) struct Listing {
 impl Listing {
     fn endpoints_of(&self, name: &HandlerName) -> Vec<EndpointName> {
         let takes = |handlers: &Option<Vec<HandlerName>>| handlers.as_ref().is_none_or(|names| names.contains(name));
-        self.registry.endpoints().into_iter().filter(|endpoint| takes(&endpoint.handlers)).map(|endpoint| endpoint.endpoint).collect()
+        self.registry
+            .endpoints()
+            .into_iter()
+            .filter(|endpoint| takes(&endpoint.handlers))
+            .map(|endpoint| endpoint.endpoint)
+            .collect()
     }
 }
 
@@ -212,7 +189,11 @@ impl HandlerListing for Listing {
                 view::Handler {
                     file: known.then(|| self.board.folder.join(format!("{name}.wasm")).display().to_string()),
                     digest: serving.as_ref().map(|handler| handler.digest().to_string()),
-                    event_types: serving.iter().flat_map(|handler| &handler.info().event_types).map(ToString::to_string).collect(),
+                    event_types: serving
+                        .iter()
+                        .flat_map(|handler| &handler.info().event_types)
+                        .map(ToString::to_string)
+                        .collect(),
                     endpoints,
                     state: state.to_owned(),
                     error: note.error,
@@ -226,13 +207,15 @@ impl HandlerListing for Listing {
     }
 
     fn of_endpoint(&self, endpoint: &EndpointName) -> Vec<HandlerName> {
-        let named = self.registry.endpoints().into_iter().find(|it| it.endpoint == *endpoint).and_then(|it| it.handlers);
+        let named =
+            self.registry.endpoints().into_iter().find(|it| it.endpoint == *endpoint).and_then(|it| it.handlers);
         named.unwrap_or_else(|| self.registry.handlers().iter().map(|handler| handler.name().clone()).collect())
     }
 
     fn reasons(&self, endpoint: &EndpointName) -> Vec<String> {
         let Err(why) = self.registry.ready(endpoint) else { return Vec::new() };
-        let refused = self.board.refusals().into_iter().map(|(name, error)| format!("{name}.wasm was refused: {error}"));
+        let refused =
+            self.board.refusals().into_iter().map(|(name, error)| format!("{name}.wasm was refused: {error}"));
         std::iter::once(why.to_string()).chain(refused).collect()
     }
 }

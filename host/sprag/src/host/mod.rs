@@ -7,24 +7,32 @@
 //! endpoints; last the file that tells the other verbs where the host is. At the end the same backwards.
 
 mod handlers;
-mod parts;
+pub(crate) mod parts;
 mod say;
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use sprag_broker::Engine;
 use sprag_console::Console;
 use sprag_core::{ids::HandlerName, seal::Seal};
+use sprag_runtime::{Mode, Registry};
 use sprag_store::Store;
 use sprag_worker::{
-    Left, Stop, Worker, WorkerConfig,
+    Left, Running, Stop, Worker, WorkerConfig,
+    handlers::Registered,
     operations::{Host as Operating, HostConfig},
     signal::{Counters, Signals},
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+};
 
 pub(crate) use handlers::Board;
 
@@ -65,28 +73,69 @@ pub(crate) fn serve(plan: Plan) -> Outcome {
 async fn run(mut plan: Plan) -> Outcome {
     let began = Instant::now();
     let mut signals = Told::listen()?;
+    let started = tokio::select! {
+        started = start(&mut plan) => started?,
+        // Nothing has been taken yet, so there is nothing to finish.
+        () = signals.recv() => return Ok(Exit::Done),
+    };
+    say::ready(&plan, started.address, &started.registry, &started.mode, began.elapsed());
+
+    signals.recv().await;
+    say::stopping(&plan);
+    // Nobody listens when everything has stopped by itself already.
+    let _ = started.stop.send(true);
+    let left = tokio::select! {
+        left = started.running => left.map_err(|error| Failure::failed(format!("the worker has ended: {error}")))?,
+        () = signals.recv() => return Err(unclean("a second signal came before everything was finished", &started.in_flight.list())),
+    };
+    if !left.is_empty() {
+        return Err(unclean("the grace period is over", &left));
+    }
+    drop(started.watched);
+    if let Ok(Ok(Err(error))) = tokio::time::timeout(LAST, started.served).await {
+        return Err(Failure::failed(error.to_string()));
+    }
+    started.engine.close().await;
+    drop(started.written);
+    drop(started.following);
+    say::stopped(&plan);
+    Ok(Exit::Done)
+}
+
+/// A host that serves.
+struct Started {
+    address: SocketAddr,
+    mode: Mode,
+    registry: Arc<Registry>,
+    engine: Engine,
+    stop: watch::Sender<bool>,
+    in_flight: Running,
+    running: JoinHandle<Vec<Left>>,
+    served: JoinHandle<Result<(), sprag_console::Error>>,
+    watched: handlers::Watched,
+    following: Option<say::Following>,
+    written: hostfile::Written,
+}
+
+async fn start(plan: &mut Plan) -> Result<Started, Failure> {
     let engine = parts::open(&plan.config).await?;
     let token = hostfile::random_hex(32);
-    let console = sprag_console::Config { listen: plan.config.host.console, token: token.clone(), operator: operator() };
-    let console = Console::bind(console).await.map_err(|error| {
-        let code = if matches!(error, sprag_console::Error::PortTaken(_)) { "SPR0402" } else { "SPR0204" };
-        Failure::failed(error.to_string()).code(code).help("another address: [host] console in sprag.toml, or --console 127.0.0.1:0")
-    })?;
+    let console = bind(&plan.config, token.clone()).await?;
     let address = console.address();
 
     let board = Board::new(plan.config.host.handlers.clone(), plan.show.is_some());
     let wasm = parts::runtime(&plan.config).await?;
-    let configs: Arc<Config> = Arc::new(plan.config.clone());
     let settings = {
-        let configs = Arc::clone(&configs);
-        Arc::new(move |name: &HandlerName| configs.handler(name))
+        let config = Arc::new(plan.config.clone());
+        Arc::new(move |name: &HandlerName| config.handler(name))
     };
-    let registry = sprag_runtime::Registry::new(if plan.config.file.is_some() { parts::handlers_of(&plan.config) } else { Vec::new() });
-    let watched = handlers::start(&wasm, &registry, &plan, settings, &board).await?;
+    let registry =
+        Registry::new(if plan.config.file.is_some() { parts::handlers_of(&plan.config) } else { Vec::new() });
+    let watched = handlers::start(&wasm, &registry, plan, settings, &board)?;
     if plan.config.file.is_none() {
         // Which endpoints there are follows from what the handlers claim (P28), so the first look comes before.
         board.first_pass().await;
-        plan.config = handlers::endpoints_for(&plan.folder, plan.config, &registry);
+        plan.config = handlers::endpoints_for(&plan.folder, plan.config.clone(), &registry);
         registry.set_endpoints(parts::handlers_of(&plan.config));
     }
     parts::declare(&engine, &plan.config).await?;
@@ -95,66 +144,60 @@ async fn run(mut plan: Plan) -> Outcome {
     let (stop, stopped) = Stop::new();
     let embedded: Arc<dyn Store> = Arc::new(engine.clone());
     let endpoints = parts::endpoints(&engine, &embedded, &plan.config);
-    let adapter = Arc::new(handlers::Adapter(Arc::clone(&registry)));
+    let served_by = Arc::new(Registered(Arc::clone(&registry)));
     let lifecycle = Signals::default();
-    let shown = say::follow(&lifecycle, plan.show);
+    let following = say::follow(&lifecycle, plan.show);
     let worker = WorkerConfig {
         endpoints: endpoints.clone(),
-        handlers: adapter.clone(),
+        handlers: served_by.clone(),
         flight: plan.config.host.data.join("flight"),
         seal: seal.clone(),
         signals: lifecycle,
         counters: Arc::new(Counters::default()),
         clock: crate::cli::now,
     };
-    let worker = Worker::build(worker, stopped.clone()).await.map_err(|error| Failure::failed(error.to_string()).code("SPR0406"))?;
+    let worker = Worker::build(worker, stopped.clone())
+        .await
+        .map_err(|error| Failure::failed(error.to_string()).code("SPR0406"))?;
     let operations = Operating::new(HostConfig {
         endpoints,
         transport: Arc::new(engine.clone()),
         enqueuing_store: Some(embedded),
-        handlers: adapter,
-        listing: Arc::new(handlers::Listing { registry: Arc::clone(&registry), board: Arc::clone(&board) }),
+        handlers: served_by,
+        listing: Arc::new(handlers::Listing { registry: Arc::clone(&registry), board }),
         seal,
         clock: crate::cli::now,
     });
-    let served = tokio::spawn(console.serve(Arc::new(operations), {
-        let stopped = stopped.clone();
-        async move { stopped.wait().await }
-    }));
+    let served = tokio::spawn(console.serve(Arc::new(operations), async move { stopped.wait().await }));
+    let in_flight = worker.running();
     let running = tokio::spawn(worker.run(plan.config.host.shutdown_grace));
     let file = HostFile { address: format!("http://{address}"), token, pid: std::process::id() };
     let written = file.write(&plan.folder).map_err(|error| {
         Failure::failed(format!("cannot write .sprag/host.json in {}: {error}", plan.folder.display())).code("SPR0403")
     })?;
-    say::ready(&plan, address, &registry, wasm.mode(), began.elapsed());
+    let mode = wasm.mode().clone();
+    Ok(Started { address, mode, registry, engine, stop, in_flight, running, served, watched, following, written })
+}
 
-    signals.recv().await;
-    say::stopping(&plan);
-    // Nobody listens when everything has stopped by itself already.
-    let _ = stop.send(true);
-    let left = tokio::select! {
-        left = running => left.map_err(|error| Failure::failed(format!("the worker has ended: {error}")))?,
-        () = signals.recv() => return Err(unclean("a second signal came before everything was finished", &[])),
-    };
-    if !left.is_empty() {
-        return Err(unclean("the grace period is over", &left));
-    }
-    drop(watched);
-    if let Ok(Ok(Err(error))) = tokio::time::timeout(LAST, served).await {
-        return Err(Failure::failed(error.to_string()));
-    }
-    engine.close().await;
-    drop(written);
-    drop(shown);
-    say::stopped(&plan);
-    Ok(Exit::Done)
+async fn bind(config: &Config, token: String) -> Result<Console, Failure> {
+    let console = sprag_console::Config { listen: config.host.console, token, operator: operator() };
+    Console::bind(console).await.map_err(|error| {
+        let code = if matches!(error, sprag_console::Error::PortTaken(_)) { "SPR0402" } else { "SPR0104" };
+        Failure::failed(error.to_string())
+            .code(code)
+            .help("another address: [host] console in sprag.toml, or --console 127.0.0.1:0")
+    })
 }
 
 /// Names what was left (A10, A70).
 fn unclean(why: &str, left: &[Left]) -> Failure {
     let mut text = format!("not a clean stop: {why}");
     for run in left {
-        let session = run.session.as_ref().map(|session| format!(" of session {}", output::one_line(session.as_str()))).unwrap_or_default();
+        let session = run
+            .session
+            .as_ref()
+            .map(|session| format!(" of session {}", output::one_line(session.as_str())))
+            .unwrap_or_default();
         text.push_str(&format!(
             "\n  left: event {}{session} at endpoint {}, running for {:.1} s",
             output::one_line(run.event_id.as_str()),
@@ -167,7 +210,10 @@ fn unclean(why: &str, left: &[Left]) -> Failure {
 
 /// Whoever runs the host holds its token, so actions are theirs.
 fn operator() -> String {
-    std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+    std::env::var("USER")
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
 }
 
 /// The signals that end a host.
@@ -178,7 +224,8 @@ struct Told {
 
 impl Told {
     fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

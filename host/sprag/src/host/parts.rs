@@ -1,6 +1,9 @@
 //! The parts of a host, made from its configuration.
 
-use std::{collections::BTreeSet, fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet, fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf, sync::Arc,
+    time::Duration,
+};
 
 use sprag_broker::{DeclareError, Engine, EntityKind, EntitySpec, FilterSpec, OpenError, Options};
 use sprag_core::ids::EntityName;
@@ -31,7 +34,8 @@ pub(super) async fn open(config: &Config) -> Result<Engine, Failure> {
 }
 
 pub(super) async fn declare(engine: &Engine, config: &Config) -> Result<(), Failure> {
-    let mut specs: Vec<EntitySpec> = config.queues.iter().map(|queue| spec(queue, EntityKind::Queue, queue.max_message_size)).collect();
+    let mut specs: Vec<EntitySpec> =
+        config.queues.iter().map(|queue| spec(queue, EntityKind::Queue, queue.max_message_size)).collect();
     for topic in &config.topics {
         specs.push(EntitySpec {
             duplicate_detection: topic.duplicate_window,
@@ -72,7 +76,12 @@ pub(super) fn endpoints(engine: &Engine, embedded: &Arc<dyn Store>, config: &Con
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let in_memory: Arc<dyn Committer> = Arc::new(Ordered::new(Arc::clone(&memory), Arc::clone(&transport)));
     let known: BTreeSet<EntityName> = config.entities().cloned().collect();
-    let largest = config.queues.iter().map(|queue| queue.max_message_size).chain(config.topics.iter().map(|topic| topic.max_message_size)).max();
+    let largest = config
+        .queues
+        .iter()
+        .map(|queue| queue.max_message_size)
+        .chain(config.topics.iter().map(|topic| topic.max_message_size))
+        .max();
     let max_body = largest.and_then(|size| usize::try_from(size).ok()).unwrap_or(1 << 20);
     config
         .endpoints
@@ -118,7 +127,9 @@ impl Destinations for Allowed {
             return Err(format!("there is no queue or topic {:?}{advice}", entity.as_str()));
         }
         match &self.publish {
-            Some(allowed) if !allowed.contains(entity) => Err(format!("{:?} is not in the endpoint's `publish`", entity.as_str())),
+            Some(allowed) if !allowed.contains(entity) => {
+                Err(format!("{:?} is not in the endpoint's `publish`", entity.as_str()))
+            }
             _ => Ok(()),
         }
     }
@@ -146,11 +157,15 @@ fn cache_folder(config: &Config) -> PathBuf {
 
 pub(crate) async fn runtime(config: &Config) -> Result<Runtime, Failure> {
     let folder = cache_folder(config);
-    let make = move || {
-        Runtime::new(RuntimeConfig { cache_dir: Some(folder), ..RuntimeConfig::default() })
-    };
-    let made = tokio::task::spawn_blocking(make).await.map_err(|error| Failure::failed(format!("the runtime did not start: {error}")))?;
-    made.map_err(|error| Failure::failed(error.to_string()).code("SPR0406").help("the folder for compiled code can be set with SPRAG_CACHE"))
+    let make = move || Runtime::new(RuntimeConfig { cache_dir: Some(folder), ..RuntimeConfig::default() });
+    let made = tokio::task::spawn_blocking(make)
+        .await
+        .map_err(|error| Failure::failed(format!("the runtime did not start: {error}")))?;
+    made.map_err(|error| {
+        Failure::failed(error.to_string())
+            .code("SPR0406")
+            .help("the folder for compiled code can be set with SPRAG_CACHE")
+    })
 }
 
 /// The key that signs the host's own messages: as configured, or made at the first start.
@@ -162,13 +177,26 @@ pub(super) fn control_key(config: &Config) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display())).code("SPR0403");
     match fs::read(&path) {
         Ok(key) if !key.is_empty() => Ok(key),
-        Ok(_) => Err(Failure::failed(format!("{} is empty; delete it, and messages of the host that wait are treated as strangers'", path.display())).code("SPR0403")),
+        Ok(_) => Err(Failure::failed(format!(
+            "{} is empty; delete it, and messages of the host that wait are treated as strangers'",
+            path.display()
+        ))
+        .code("SPR0403")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let key = crate::hostfile::random_hex(32).into_bytes();
             // Whole or not at all: half a key would not verify what the whole one signed.
             let fresh = path.with_extension("key.new");
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh).map_err(failed)?;
-            file.write_all(&key).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, &path)).map_err(failed)?;
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&fresh)
+                .map_err(failed)?;
+            file.write_all(&key)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| fs::rename(&fresh, &path))
+                .map_err(failed)?;
             Ok(key)
         }
         Err(error) => Err(failed(error)),

@@ -40,7 +40,9 @@ pub(super) fn follow(signals: &Signals, show: Option<Show>) -> Option<Following>
             match signals.recv().await {
                 Ok(signal) if show.is_some() => anstream::println!("{}", line(&signal)),
                 Ok(signal) => log(&signal),
-                Err(RecvError::Lagged(missed)) if show.is_some() => anstream::println!("{FAINT}… {missed} lines left out{FAINT:#}"),
+                Err(RecvError::Lagged(missed)) if show.is_some() => {
+                    anstream::println!("{FAINT}… {missed} lines left out{FAINT:#}")
+                }
                 Err(RecvError::Lagged(missed)) => tracing::debug!(missed, "lifecycle signals left out of the log"),
                 Err(RecvError::Closed) => break,
             }
@@ -50,7 +52,8 @@ pub(super) fn follow(signals: &Signals, show: Option<Show>) -> Option<Following>
 
 fn line(signal: &Signal) -> String {
     let took = signal.took.map(|took| format!(" {FAINT}{}{FAINT:#}", short(took))).unwrap_or_default();
-    let session = signal.session.as_ref().map_or_else(String::new, |session| format!(" {}", one_line(session.as_str())));
+    let session =
+        signal.session.as_ref().map_or_else(String::new, |session| format!(" {}", one_line(session.as_str())));
     let handler = signal.handler.as_ref().map_or_else(String::new, |handler| format!(" {FAINT}by{FAINT:#} {handler}"));
     let run = if signal.attempt > 1 { format!(" run {}", signal.attempt) } else { String::new() };
     let (word, style, rest) = match &signal.kind {
@@ -60,16 +63,22 @@ fn line(signal: &Signal) -> String {
                 (None, Some(reason)) => format!(" {}", one_line(reason)),
                 (None, None) => String::new(),
             };
-            let next = retry_in.map(|delay| format!(" {WAITING}again in {}{WAITING:#}", short(delay))).unwrap_or_default();
+            let next =
+                retry_in.map(|delay| format!(" {WAITING}again in {}{WAITING:#}", short(delay))).unwrap_or_default();
             let word = if *outcome == Outcome::Deferred { "parked" } else { outcome.name() };
             (word, output::of_outcome(*outcome), format!("{why}{next}"))
         }
         SignalKind::DuplicateDetected => ("duplicate", FAINT, String::new()),
-        SignalKind::PutBack { text, pause } => ("put back", WAITING, format!(" {}; again in {}", one_line(text), short(*pause))),
+        SignalKind::PutBack { text, pause } => {
+            ("put back", WAITING, format!(" {}; again in {}", one_line(text), short(*pause)))
+        }
     };
     let event = one_line(signal.event_id.as_str());
     let event_type = one_line(signal.event_type.as_str());
-    format!("{style}{word:<13}{style:#} {}{session} {event} {FAINT}{event_type}{FAINT:#}{handler}{run}{took}{rest}", signal.endpoint)
+    format!(
+        "{style}{word:<13}{style:#} {}{session} {event} {FAINT}{event_type}{FAINT:#}{handler}{run}{took}{rest}",
+        signal.endpoint
+    )
 }
 
 fn log(signal: &Signal) {
@@ -83,8 +92,12 @@ fn log(signal: &Signal) {
         SignalKind::Outcome { outcome, reason, .. } => {
             tracing::info!(%endpoint, session, event = %event_id, r#type = %event_type, handler, attempt, outcome = outcome.name(), reason, "event");
         }
-        SignalKind::DuplicateDetected => tracing::info!(%endpoint, session, event = %event_id, r#type = %event_type, "duplicate detected"),
-        SignalKind::PutBack { text, pause } => tracing::warn!(%endpoint, session, event = %event_id, ?pause, "put back: {text}"),
+        SignalKind::DuplicateDetected => {
+            tracing::info!(%endpoint, session, event = %event_id, r#type = %event_type, "duplicate detected")
+        }
+        SignalKind::PutBack { text, pause } => {
+            tracing::warn!(%endpoint, session, event = %event_id, ?pause, "put back: {text}")
+        }
     }
 }
 
@@ -100,21 +113,43 @@ fn short(time: Duration) -> String {
 pub(super) fn handler(event: &HandlerEvent) {
     match event {
         HandlerEvent::Compiling { name, bytes } => {
-            anstream::println!("{WAITING}compiling{WAITING:#}     {name} ({})", bytesize::ByteSize(*bytes as u64).display().iec());
+            anstream::println!(
+                "{WAITING}compiling{WAITING:#}     {name} ({})",
+                bytesize::ByteSize(*bytes as u64).display().iec()
+            );
         }
         HandlerEvent::Loaded { name, digest, took, cached } => {
-            anstream::println!("{GOOD}loaded{GOOD:#}        {name} {} in {}{}", digest.short(), short(*took), if *cached { ", compiled before" } else { "" });
+            anstream::println!(
+                "{GOOD}loaded{GOOD:#}        {name} {} in {}{}",
+                digest.short(),
+                short(*took),
+                if *cached { ", compiled before" } else { "" }
+            );
         }
         HandlerEvent::Replaced { name, before, digest, took, .. } => {
-            anstream::println!("{GOOD}reloaded{GOOD:#}      {name} {} (was {}) in {}", digest.short(), before.short(), short(*took));
+            anstream::println!(
+                "{GOOD}reloaded{GOOD:#}      {name} {} (was {}) in {}",
+                digest.short(),
+                before.short(),
+                short(*took)
+            );
         }
         HandlerEvent::Refused { name, error, serving } => {
             let rest = if *serving { "; the version before serves on" } else { "" };
-            anstream::println!("{BAD}refused{BAD:#}       {name}.wasm: {}{rest} [SPR0405]", output::safe(&error.to_string()));
+            anstream::println!(
+                "{BAD}refused{BAD:#}       {name}.wasm: {}{rest} [SPR0405]",
+                output::safe(&error.to_string())
+            );
         }
-        HandlerEvent::Removed { name } => anstream::println!("{WAITING}removed{WAITING:#}       {name}; endpoints that need it wait"),
-        HandlerEvent::PollingOnly { why } => anstream::eprintln!("changes of handlers are seen once a second only: {why}"),
-        HandlerEvent::FolderUnreadable { why } => anstream::eprintln!("{BAD}the handlers' folder cannot be read:{BAD:#} {why}"),
+        HandlerEvent::Removed { name } => {
+            anstream::println!("{WAITING}removed{WAITING:#}       {name}; endpoints that need it wait")
+        }
+        HandlerEvent::PollingOnly { why } => {
+            anstream::eprintln!("changes of handlers are seen once a second only: {why}")
+        }
+        HandlerEvent::FolderUnreadable { why } => {
+            anstream::eprintln!("{BAD}the handlers' folder cannot be read:{BAD:#} {why}")
+        }
         HandlerEvent::Unchanged { .. } | HandlerEvent::FirstPass { .. } => {}
     }
 }
@@ -127,9 +162,17 @@ pub(super) fn ready(plan: &Plan, address: SocketAddr, registry: &Registry, mode:
     }
     anstream::eprintln!("{GOOD}ready{GOOD:#} in {}", short(took));
     anstream::eprintln!("  API        http://{address} (token in {}/.sprag/host.json)", plan.folder.display());
-    anstream::eprintln!("  handlers   {}{}", plan.config.host.handlers.display(), if plan.watch { ", watched" } else { "" });
+    anstream::eprintln!(
+        "  handlers   {}{}",
+        plan.config.host.handlers.display(),
+        if plan.watch { ", watched" } else { "" }
+    );
     for endpoint in &plan.config.endpoints {
-        let state = registry.ready(&endpoint.name).err().map(|why| format!(" {WAITING}waits: {why}{WAITING:#}")).unwrap_or_default();
+        let state = registry
+            .ready(&endpoint.name)
+            .err()
+            .map(|why| format!(" {WAITING}waits: {why}{WAITING:#}"))
+            .unwrap_or_default();
         anstream::eprintln!("  endpoint   {} reads {}{state}", endpoint.name, endpoint.source);
     }
     if let Some(endpoint) = plan.config.endpoints.first() {

@@ -25,7 +25,8 @@ pub(crate) fn resubmit(args: ResubmitArgs) -> Outcome {
         return on_group(&client, group, "resubmit", args.reason.as_deref(), &args.group, &args.follow);
     }
     let event = args.event.as_deref().expect("clap asks for an event without a group");
-    let mut input = json!({ "endpoint": args.follow.endpoint, "reason": args.reason, "again": args.again, "to": args.to });
+    let mut input =
+        json!({ "endpoint": args.follow.endpoint, "reason": args.reason, "again": args.again, "to": args.to });
     if let Some(body) = &args.body {
         let (name, value) = body_json(body, false)?;
         input[name] = value;
@@ -57,14 +58,23 @@ pub(crate) fn handoff(args: HandoffArgs) -> Outcome {
         HandoffVerb::Fail(args) => ("handoff/fail", args),
     };
     let client = Client::connect(&args.follow.host)?;
-    on_event(&client, &args.event, verb, &json!({ "endpoint": args.follow.endpoint, "reason": args.reason }), &args.follow)
+    on_event(
+        &client,
+        &args.event,
+        verb,
+        &json!({ "endpoint": args.follow.endpoint, "reason": args.reason }),
+        &args.follow,
+    )
 }
 
 pub(crate) fn skip_session(args: SkipSessionArgs) -> Outcome {
     let client = Client::connect(&args.follow.host)?;
     let input = json!({ "endpoint": args.follow.endpoint, "reason": args.reason, "dry_run": args.dry_run });
     let skip: SessionSkip = client.post(&format!("sessions/{}/skip", encode(&args.session)), &[], &input)?;
-    let blocker = skip.blocked_by.as_ref().map_or_else(|| "no blocking event".to_owned(), |event| format!("event {event}, which blocks it"));
+    let blocker = skip
+        .blocked_by
+        .as_ref()
+        .map_or_else(|| "no blocking event".to_owned(), |event| format!("event {event}, which blocks it"));
     let takes = format!("{blocker}, {} parked and {} queued until {}", skip.parked, skip.queued, skip.cut_off);
     let Some(id) = skip.action else {
         if args.follow.json {
@@ -87,10 +97,17 @@ pub(crate) fn skip_session(args: SkipSessionArgs) -> Outcome {
 
 pub(crate) fn purge_inbox(args: &PurgeInboxArgs) -> Outcome {
     if !args.yes {
-        return Err(Failure::usage(format!("this deletes the inbox records of {:?} before {}; a redelivery of one runs again", args.endpoint, args.before))
-            .help("add --yes to do it"));
+        return Err(Failure::usage(format!(
+            "this deletes the inbox records of {:?} before {}; a redelivery of one runs again",
+            args.endpoint, args.before
+        ))
+        .help("add --yes to do it"));
     }
-    let answer: Value = Client::connect(&args.host)?.post("inbox/purge", &[], &json!({ "endpoint": args.endpoint, "before": Time(args.before) }))?;
+    let answer: Value = Client::connect(&args.host)?.post(
+        "inbox/purge",
+        &[],
+        &json!({ "endpoint": args.endpoint, "before": Time(args.before) }),
+    )?;
     anstream::eprintln!("deleted: {}", answer["count"]);
     Ok(Exit::Done)
 }
@@ -132,7 +149,10 @@ fn told(action: &Action, as_json: bool) -> Outcome {
             Ok(Exit::Failed)
         }
         _ => {
-            anstream::eprintln!("{WAITING}still open:{WAITING:#} action {} is accepted and waits for its session", action.id);
+            anstream::eprintln!(
+                "{WAITING}still open:{WAITING:#} action {} is accepted and waits for its session",
+                action.id
+            );
             Ok(Exit::TryAgain)
         }
     }
@@ -149,7 +169,14 @@ fn wait(client: &Client, id: ActionId, deadline: Instant) -> Result<Action, Fail
     }
 }
 
-fn on_group(client: &Client, key: &str, verb: &str, reason: Option<&str>, group: &GroupArgs, follow: &FollowArgs) -> Outcome {
+fn on_group(
+    client: &Client,
+    key: &str,
+    verb: &str,
+    reason: Option<&str>,
+    group: &GroupArgs,
+    follow: &FollowArgs,
+) -> Outcome {
     if follow.endpoint.is_some() {
         return Err(Failure::usage("a group belongs to one endpoint already; leave --endpoint out"));
     }

@@ -1,14 +1,20 @@
 //! Checks a configuration without running it.
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
 use serde::Serialize;
+use sprag_core::ids::HandlerName;
+use sprag_runtime::{
+    Registry,
+    watch::{self, HandlerEvent, WatchConfig},
+};
 
 use crate::{
     cli::CheckArgs,
     config::{Config, sample},
     failure::{Exit, Failure, Outcome},
-    output::{self, GOOD, WAITING},
+    host::{Board, parts},
+    output::{self, BAD, GOOD, WAITING},
 };
 
 /// Something that `check` found.
@@ -46,19 +52,64 @@ pub(crate) fn check(args: &CheckArgs) -> Outcome {
             (Exit::Configuration, found)
         }
         Ok(config) => {
-            let found: Vec<Found> =
-                config.warnings().into_iter().map(|text| Found { level: "warning", code: None, line: None, column: None, text }).collect();
+            let mut found: Vec<Found> = components(&config)?;
+            let failed = !found.is_empty();
+            found.extend(config.warnings().into_iter().map(|text| Found {
+                level: "warning",
+                code: None,
+                line: None,
+                column: None,
+                text,
+            }));
             if !args.json {
                 for one in &found {
-                    anstream::eprintln!("{WAITING}warning:{WAITING:#} {}", one.text);
+                    let style = if one.level == "error" { BAD } else { WAITING };
+                    let code = one.code.map(|code| format!(" [{code}]")).unwrap_or_default();
+                    anstream::eprintln!("{style}{}:{style:#} {}{code}", one.level, output::safe(&one.text));
                 }
-                output::line(&format!("{GOOD}ok{GOOD:#} {}", args.config.display()))?;
+                if !failed {
+                    output::line(&format!("{GOOD}ok{GOOD:#} {}", args.config.display()))?;
+                }
             }
-            (Exit::Done, found)
+            (if failed { Exit::Failed } else { Exit::Done }, found)
         }
     };
     if args.json {
         output::json(&found)?;
     }
     Ok(exit)
+}
+
+/// Loads every component as a host would, and says what is refused and which handlers are named but not there.
+fn components(config: &Config) -> Result<Vec<Found>, Failure> {
+    let started = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let started = started.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+    let runtime = started.block_on(parts::runtime(config))?;
+    let registry = Registry::new(parts::handlers_of(config));
+    let board = Board::new(config.host.handlers.clone(), false);
+    let settings = {
+        let config = Arc::new(config.clone());
+        Arc::new(move |name: &HandlerName| config.handler(name))
+    };
+    let on_event = {
+        let board = Arc::clone(&board);
+        Arc::new(move |event: HandlerEvent| board.note(&event))
+    };
+    watch::load_folder(&runtime, &registry, WatchConfig::new(&config.host.handlers, settings), on_event);
+    let error = |text| Found { level: "error", code: Some("SPR0405"), line: None, column: None, text };
+    let mut found: Vec<Found> = board
+        .refusals()
+        .into_iter()
+        .map(|(name, text)| error(format!("{}: {text}", config.host.handlers.join(format!("{name}.wasm")).display())))
+        .collect();
+    for endpoint in &config.endpoints {
+        if let Err(why) = registry.ready(&endpoint.name) {
+            let folder = config.host.handlers.display();
+            found.push(error(format!(
+                "endpoint {:?} would take no messages: {why} (handlers are in {folder})",
+                endpoint.name.as_str()
+            )));
+        }
+    }
+    Ok(found)
 }

@@ -31,7 +31,9 @@ struct Finding {
 const PAGEMAP_SCAN: (u32, u32) = (6, 7);
 
 pub(crate) fn doctor(args: &DoctorArgs) -> Outcome {
-    let findings = [kernel(), pool(), processors(), disk(&args.dir), fsync(&args.dir), port(), host(&args.dir)].into_iter().chain(toolchains());
+    let findings = [kernel(), pool(), processors(), disk(&args.dir), fsync(&args.dir), port(), host(&args.dir)]
+        .into_iter()
+        .chain(toolchains());
     let findings: Vec<Finding> = findings.collect();
     if args.json {
         output::json(&findings)?;
@@ -64,7 +66,14 @@ fn pool() -> Finding {
     if version >= PAGEMAP_SCAN {
         finding("instance pool", true, "the kernel can scan for changed pages: fresh instances are cheap")
     } else {
-        finding("instance pool", false, format!("the kernel is older than {}.{}: a fresh instance costs about three times as much", PAGEMAP_SCAN.0, PAGEMAP_SCAN.1))
+        finding(
+            "instance pool",
+            false,
+            format!(
+                "the kernel is older than {}.{}: a fresh instance costs about three times as much",
+                PAGEMAP_SCAN.0, PAGEMAP_SCAN.1
+            ),
+        )
     }
 }
 
@@ -79,7 +88,11 @@ fn disk(folder: &Path) -> Finding {
     match rustix::fs::statvfs(folder) {
         Ok(stat) => {
             let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-            finding("disk", free > 1 << 30, format!("{} free in {}", bytesize::ByteSize(free).display().iec(), folder.display()))
+            finding(
+                "disk",
+                free > 1 << 30,
+                format!("{} free in {}", bytesize::ByteSize(free).display().iec(), folder.display()),
+            )
         }
         Err(error) => finding("disk", false, format!("{}: {error}", folder.display())),
     }
@@ -101,7 +114,11 @@ fn fsync(folder: &Path) -> Finding {
         Ok(times[ROUNDS / 2])
     };
     match measure() {
-        Ok(median) => finding("fsync", median < Duration::from_millis(20), format!("{:.2} ms at the median of {ROUNDS}", median.as_secs_f64() * 1_000.0)),
+        Ok(median) => finding(
+            "fsync",
+            median < Duration::from_millis(20),
+            format!("{:.2} ms at the median of {ROUNDS}", median.as_secs_f64() * 1_000.0),
+        ),
         Err(error) => finding("fsync", false, format!("cannot write in {}: {error}", folder.display())),
     }
 }
@@ -109,7 +126,11 @@ fn fsync(folder: &Path) -> Finding {
 fn port() -> Finding {
     match TcpListener::bind(config::CONSOLE) {
         Ok(_) => finding("port", true, format!("{} is free", config::CONSOLE)),
-        Err(error) => finding("port", false, format!("{}: {error}; `sprag dev --console 127.0.0.1:0` takes another", config::CONSOLE)),
+        Err(error) => finding(
+            "port",
+            false,
+            format!("{}: {error}; `sprag dev --console 127.0.0.1:0` takes another", config::CONSOLE),
+        ),
     }
 }
 
@@ -121,8 +142,16 @@ fn host(folder: &Path) -> Finding {
             let args = HostArgs { host: None, token: None, dir: folder.to_owned() };
             let answer = Client::connect(&args).and_then(|client| client.get::<serde_json::Value>("health", &[]));
             match answer {
-                Ok(health) => finding("host", health["ready"] == true, format!("process {} at {}, ready: {}", file.pid, file.address, health["ready"])),
-                Err(_) => finding("host", false, format!("{} names process {} at {}, which does not answer", path.display(), file.pid, file.address)),
+                Ok(health) => finding(
+                    "host",
+                    health["ready"] == true,
+                    format!("process {} at {}, ready: {}", file.pid, file.address, health["ready"]),
+                ),
+                Err(_) => finding(
+                    "host",
+                    false,
+                    format!("{} names process {} at {}, which does not answer", path.display(), file.pid, file.address),
+                ),
             }
         }
     }
@@ -139,7 +168,9 @@ fn toolchains() -> Vec<Finding> {
     .map(|(name, program, argument, missing)| {
         let output = Command::new(program).arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output();
         match output {
-            Ok(output) if output.status.success() => finding(name, true, String::from_utf8_lossy(&output.stdout).trim()),
+            Ok(output) if output.status.success() => {
+                finding(name, true, String::from_utf8_lossy(&output.stdout).trim())
+            }
             _ => finding(name, false, format!("not found; for {missing}")),
         }
     })
@@ -149,12 +180,18 @@ fn toolchains() -> Vec<Finding> {
 
 /// Whether the toolchain on the path can build for a component's target.
 fn rust_target() -> Finding {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let sysroot =
+        Command::new("rustc").args(["--print", "sysroot"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let lib = match sysroot {
-        Ok(output) if output.status.success() => Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("lib/rustlib"),
+        Ok(output) if output.status.success() => {
+            Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("lib/rustlib")
+        }
         _ => return finding("Rust target", false, "no rustc"),
     };
-    let found: Vec<&str> = ["wasm32-wasip2", "wasm32-unknown-unknown"].into_iter().filter(|target| fs::exists(lib.join(target)).unwrap_or(false)).collect();
+    let found: Vec<&str> = ["wasm32-wasip2", "wasm32-unknown-unknown"]
+        .into_iter()
+        .filter(|target| fs::exists(lib.join(target)).unwrap_or(false))
+        .collect();
     if found.is_empty() {
         finding("Rust target", false, "none; `rustup target add wasm32-wasip2`")
     } else {

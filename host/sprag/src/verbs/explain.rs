@@ -15,9 +15,10 @@ macro_rules! pages {
 }
 
 pages!(
-    "SPR0101", "SPR0102", "SPR0103", "SPR0104", "SPR0105", "SPR0106", "SPR0107", "SPR0108", "SPR0201", "SPR0202", "SPR0203", "SPR0204",
-    "SPR0205", "SPR0206", "SPR0210", "SPR0211", "SPR0212", "SPR0213", "SPR0214", "SPR0215", "SPR0216", "SPR0217", "SPR0299", "SPR0301", "SPR0302",
-    "SPR0303", "SPR0401", "SPR0402", "SPR0403", "SPR0404", "SPR0405", "SPR0406",
+    "SPR0101", "SPR0102", "SPR0103", "SPR0104", "SPR0105", "SPR0106", "SPR0107", "SPR0108", "SPR0201", "SPR0202",
+    "SPR0203", "SPR0204", "SPR0205", "SPR0206", "SPR0210", "SPR0211", "SPR0212", "SPR0213", "SPR0214", "SPR0215",
+    "SPR0216", "SPR0217", "SPR0299", "SPR0301", "SPR0302", "SPR0303", "SPR0401", "SPR0402", "SPR0403", "SPR0404",
+    "SPR0405", "SPR0406",
 );
 
 pub(crate) fn explain(args: &ExplainArgs) -> Outcome {
@@ -34,7 +35,9 @@ pub(crate) fn explain(args: &ExplainArgs) -> Outcome {
             Ok(Exit::Done)
         }
         None => {
-            let near = nearest(&code, PAGES.iter().map(|(code, _)| *code)).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            let near = nearest(&code, PAGES.iter().map(|(code, _)| *code))
+                .map(|near| format!("; did you mean {near}?"))
+                .unwrap_or_default();
             Err(Failure::usage(format!("there is no code {code}{near}")).help("`sprag explain` lists them"))
         }
     }

@@ -9,8 +9,8 @@ use sprag_core::{
         Part,
         time::Time,
         view::{
-            AuditLine, DeadLetter, Endpoint, Event, EventDetail, Group, Handler, InboxLine, Listing, OutboxLine, ParkedMessage, PeekedMessage,
-            ScheduledMessage, SessionLine,
+            AuditLine, DeadLetter, Endpoint, Event, EventDetail, Group, Handler, InboxLine, Listing, OutboxLine,
+            ParkedMessage, PeekedMessage, ScheduledMessage, SessionLine,
         },
     },
     outcome::Outcome as EventOutcome,
@@ -18,8 +18,8 @@ use sprag_core::{
 
 use crate::{
     cli::{
-        self, DeadLettersArgs, DeadLettersVerb, EventFilterArgs, EventListArgs, EventsArgs, EventsVerb, InboxArgs, OutboxArgs, OutboxVerb, PagedArgs,
-        PeekArgs, PlaceArgs, PlainArgs, ScheduledArgs, ScheduledVerb, TailArgs,
+        self, DeadLettersArgs, DeadLettersVerb, EventFilterArgs, EventListArgs, EventsArgs, EventsVerb, InboxArgs,
+        OutboxArgs, OutboxVerb, PagedArgs, PeekArgs, PlaceArgs, PlainArgs, ScheduledArgs, ScheduledVerb, TailArgs,
     },
     client::{Client, HostArgs, encode},
     failure::{Exit, Failure, Outcome},
@@ -322,9 +322,14 @@ pub(crate) fn inbox(args: &InboxArgs) -> Outcome {
     let mut query = paged(&args.page);
     add(&mut query, "endpoint", args.endpoint.as_ref());
     add(&mut query, "message_id", args.message_id.as_ref());
-    list(&args.page.plain, "inbox", &query, "the inbox is empty", &["MESSAGE", "ENDPOINT", "STATE", "RECORDED"], |row: &InboxLine| {
-        vec![cell(&row.message_id), cell(&row.endpoint), cell(&row.state), time(row.recorded_at)]
-    })
+    list(
+        &args.page.plain,
+        "inbox",
+        &query,
+        "the inbox is empty",
+        &["MESSAGE", "ENDPOINT", "STATE", "RECORDED"],
+        |row: &InboxLine| vec![cell(&row.message_id), cell(&row.endpoint), cell(&row.state), time(row.recorded_at)],
+    )
 }
 
 pub(crate) fn handlers(args: &PlainArgs) -> Outcome {

@@ -44,9 +44,18 @@ pub(crate) fn build(args: &BuildArgs) -> Outcome {
     }
     shown.end();
     for one in built {
-        let imports = if one.imports.is_empty() { String::new() } else { format!(" {FAINT}imports {}{FAINT:#}", one.imports.join(", ")) };
+        let imports = if one.imports.is_empty() {
+            String::new()
+        } else {
+            format!(" {FAINT}imports {}{FAINT:#}", one.imports.join(", "))
+        };
         let size = bytesize::ByteSize(one.bytes);
-        anstream::eprintln!("{GOOD}{}{GOOD:#} {} in {:.1} s{imports}", if one.unchanged { "unchanged" } else { "built" }, size.display().iec(), one.took.as_secs_f64());
+        anstream::eprintln!(
+            "{GOOD}{}{GOOD:#} {} in {:.1} s{imports}",
+            if one.unchanged { "unchanged" } else { "built" },
+            size.display().iec(),
+            one.took.as_secs_f64()
+        );
         output::line(&one.file.display().to_string())?;
     }
     Ok(Exit::Done)
@@ -70,8 +79,10 @@ struct Shown {
 impl Shown {
     fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let spinner = ProgressBar::new_spinner()
-            .with_style(ProgressStyle::with_template("{spinner} {prefix} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let spinner = ProgressBar::new_spinner().with_style(
+            ProgressStyle::with_template("{spinner} {prefix} {wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
         spinner.set_draw_target(if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
         Self { spinner, terminal }
     }
@@ -146,8 +157,12 @@ fn look(folder: &Path, out: &Path, toolbox: &Toolbox, seen: &mut HashMap<PathBuf
         }
         match sprag_build::build_project(&project, Some(out), toolbox, &mut |_| {}) {
             Ok(built) if built.unchanged => {}
-            Ok(built) => anstream::println!("{GOOD}built{GOOD:#}         {} in {:.1} s", built.name, built.took.as_secs_f64()),
-            Err(error) => anstream::println!("{BAD}not built{BAD:#}     {}: {}", project.name, output::safe(&error.to_string())),
+            Ok(built) => {
+                anstream::println!("{GOOD}built{GOOD:#}         {} in {:.1} s", built.name, built.took.as_secs_f64())
+            }
+            Err(error) => {
+                anstream::println!("{BAD}not built{BAD:#}     {}: {}", project.name, output::safe(&error.to_string()))
+            }
         }
     }
 }

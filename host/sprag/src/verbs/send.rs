@@ -78,26 +78,35 @@ pub(crate) fn body_json(argument: &str, binary: bool) -> Result<(&'static str, V
         "-" => read_body(io::stdin().lock(), "standard input")?,
         file if file.starts_with('@') => {
             let path = Path::new(&file[1..]);
-            let opened = File::open(path).map_err(|error| Failure::usage(format!("cannot read the body from {}: {error}", path.display())))?;
+            let opened = File::open(path)
+                .map_err(|error| Failure::usage(format!("cannot read the body from {}: {error}", path.display())))?;
             read_body(opened, &path.display().to_string())?
         }
         text => return Ok(("body", Value::String(text.to_owned()))),
     };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(("body", Value::String(text))),
-        Err(error) if binary => Ok(("body_base64", Value::String(sprag_core::operations::view::base64(error.as_bytes())))),
+        Err(error) if binary => {
+            Ok(("body_base64", Value::String(sprag_core::operations::view::base64(error.as_bytes()))))
+        }
         Err(error) => {
             let at = error.utf8_error().valid_up_to();
-            Err(Failure::usage(format!("the body is not UTF-8 text (byte {at})")).help("add --binary to send it as it is"))
+            Err(Failure::usage(format!("the body is not UTF-8 text (byte {at})"))
+                .help("add --binary to send it as it is"))
         }
     }
 }
 
 fn read_body(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    from.take(LARGEST_BODY + 1).read_to_end(&mut bytes).map_err(|error| Failure::usage(format!("cannot read the body from {name}: {error}")))?;
+    from.take(LARGEST_BODY + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::usage(format!("cannot read the body from {name}: {error}")))?;
     if bytes.len() as u64 > LARGEST_BODY {
-        return Err(Failure::usage(format!("the body in {name} is larger than {} MiB, the most that can be sent", LARGEST_BODY >> 20)));
+        return Err(Failure::usage(format!(
+            "the body in {name} is larger than {} MiB, the most that can be sent",
+            LARGEST_BODY >> 20
+        )));
     }
     Ok(bytes)
 }
@@ -122,7 +131,8 @@ fn lines(args: &SendArgs, file: &Path) -> Outcome {
     let (reader, size): (Box<dyn BufRead>, _) = if file == Path::new("-") {
         (Box::new(io::stdin().lock()), None)
     } else {
-        let opened = File::open(file).map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
+        let opened =
+            File::open(file).map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))?;
         let size = opened.metadata().ok().map(|metadata| metadata.len());
         (Box::new(BufReader::with_capacity(1 << 20, opened)), size)
     };
@@ -142,7 +152,11 @@ fn lines(args: &SendArgs, file: &Path) -> Outcome {
         failure.text = format!("{} ({sent} sent)", failure.text);
         return Err(failure);
     }
-    anstream::eprintln!("sent {sent} to {}{}", output::one_line(&args.entity), if bad == 0 { String::new() } else { format!(", {bad} lines left out") });
+    anstream::eprintln!(
+        "sent {sent} to {}{}",
+        output::one_line(&args.entity),
+        if bad == 0 { String::new() } else { format!(", {bad} lines left out") }
+    );
     Ok(if bad == 0 { Exit::Done } else { Exit::Failed })
 }
 
@@ -166,7 +180,9 @@ impl Sender<'_> {
             }
             let parsed = match std::str::from_utf8(&line) {
                 Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => NewMessage::from_line(text).and_then(|message| message.clone().into_message().map(|_| message)),
+                Ok(text) => {
+                    NewMessage::from_line(text).and_then(|message| message.clone().into_message().map(|_| message))
+                }
                 Err(error) => Err(format!("not UTF-8 (byte {})", error.valid_up_to() + 1)),
             };
             match parsed {
@@ -226,7 +242,8 @@ impl Sender<'_> {
 
     fn post(&mut self, batch: &[Pending]) -> Result<(), Failure> {
         let messages: Vec<&NewMessage> = batch.iter().map(|pending| &pending.message).collect();
-        let sent: Listing<Sent> = self.client.post("send", &[], &json!({ "entity": self.args.entity, "messages": messages }))?;
+        let sent: Listing<Sent> =
+            self.client.post("send", &[], &json!({ "entity": self.args.entity, "messages": messages }))?;
         self.sent += sent.items.len() as u64;
         self.progress.sent(self.sent);
         if self.args.json {
@@ -252,7 +269,8 @@ impl Progress {
         let terminal = io::stderr().is_terminal();
         let bar = match size {
             Some(size) => ProgressBar::new(size).with_style(
-                ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+                ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}")
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
             ),
             None => ProgressBar::new_spinner(),
         };

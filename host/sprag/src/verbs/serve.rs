@@ -22,7 +22,8 @@ pub(crate) fn dev(args: &DevArgs) -> Outcome {
         config.host.console = console;
     }
     let builder = args.build.then(|| super::project::watch(&args.dir, &config.host.handlers)).transpose()?;
-    let outcome = host::serve(Plan { config, folder: args.dir.clone(), watch: true, show: Some(Show { messages: !args.quiet }) });
+    let outcome =
+        host::serve(Plan { config, folder: args.dir.clone(), watch: true, show: Some(Show { messages: !args.quiet }) });
     drop(builder);
     outcome
 }
@@ -30,7 +31,10 @@ pub(crate) fn dev(args: &DevArgs) -> Outcome {
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let config = load(&args.config)?;
     if let Some(endpoint) = config.endpoints.iter().find(|endpoint| endpoint.store == StoreKind::Memory) {
-        let text = format!("endpoint {:?}: `store = \"memory\"` forgets everything at the end of the process; it is for `dev` and tests", endpoint.name.as_str());
+        let text = format!(
+            "endpoint {:?}: `store = \"memory\"` forgets everything at the end of the process; it is for `dev` and tests",
+            endpoint.name.as_str()
+        );
         return Err(Failure::new(Exit::Configuration, text).code("SPR0104"));
     }
     start_log(args.log, "info")?;
@@ -52,14 +56,20 @@ fn load(file: &Path) -> Result<Config, Failure> {
 /// To stderr; `SPRAG_LOG` says how much.
 fn start_log(format: LogFormat, otherwise: &str) -> Result<(), Failure> {
     let filter = match std::env::var("SPRAG_LOG") {
-        Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| Failure::usage(format!("SPRAG_LOG: {error}")))?,
+        Ok(wanted) if !wanted.is_empty() => {
+            EnvFilter::try_new(&wanted).map_err(|error| Failure::usage(format!("SPRAG_LOG: {error}")))?
+        }
         _ => EnvFilter::new(format!("{otherwise},wasmtime=warn,cranelift=warn")),
     };
     let registry = tracing_subscriber::registry().with(filter);
     let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let started = match format {
-        LogFormat::Human => registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)).try_init(),
-        LogFormat::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init(),
+        LogFormat::Human => {
+            registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(colours).with_target(false)).try_init()
+        }
+        LogFormat::Json => {
+            registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
+        }
     };
     started.map_err(|error| Failure::failed(format!("the log cannot be started: {error}")))
 }

@@ -43,7 +43,8 @@ pub(super) async fn act(host: &Host, wish: EventAction, caller: &Caller) -> Resu
     let endpoint = host.endpoint(&row.endpoint)?;
     check_state(host, index, wish.kind, &row, wish.again)?;
     let new = new_action(host, index, endpoint, &row, &wish, caller).await?;
-    let entry = audit_entry(host, wish.kind.name(), endpoint, row.outcome.event_id.to_string(), wish.reason.clone(), 1, caller);
+    let entry =
+        audit_entry(host, wish.kind.name(), endpoint, row.outcome.event_id.to_string(), wish.reason.clone(), 1, caller);
     let mut answers = create(host, endpoint, vec![new], entry).await?;
     match answers.pop() {
         Some(Ok(id)) => action(host, id, Duration::ZERO).await,
@@ -57,9 +58,17 @@ fn check_state(host: &Host, store: usize, kind: ActionKind, row: &query::EventRo
     let event = row.outcome.event_id.as_str();
     let now = row.outcome.outcome;
     if let Some(id) = row.open_action {
-        return Err(Error::Conflict(format!("event {event:?} has an open action already: {}", host.public_id(store, id.0))));
+        return Err(Error::Conflict(format!(
+            "event {event:?} has an open action already: {}",
+            host.public_id(store, id.0)
+        )));
     }
-    let since = format!("event {event:?} is {} since {}{}", now.name(), row.outcome.at, row.outcome.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default());
+    let since = format!(
+        "event {event:?} is {} since {}{}",
+        now.name(),
+        row.outcome.at,
+        row.outcome.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
+    );
     let allowed = match kind {
         ActionKind::Resubmit => match now {
             Outcome::Failed | Outcome::DeadLettered | Outcome::Unsupported => true,
@@ -72,10 +81,14 @@ fn check_state(host: &Host, store: usize, kind: ActionKind, row: &query::EventRo
         ActionKind::Skip => matches!(now, Outcome::Failed | Outcome::Handoff | Outcome::Deferred),
         // A completion may come after the deadline, while the event still blocks (P14); the loop knows whether it does.
         ActionKind::HandoffComplete => {
-            now == Outcome::Handoff || (now == Outcome::Failed && row.outcome.error.as_ref().is_some_and(|error| error.kind == kind::HANDOFF_EXPIRED))
+            now == Outcome::Handoff
+                || (now == Outcome::Failed
+                    && row.outcome.error.as_ref().is_some_and(|error| error.kind == kind::HANDOFF_EXPIRED))
         }
         ActionKind::HandoffFail => now == Outcome::Handoff,
-        ActionKind::SkipSession => return Err(Error::Invalid("skipping a session is not an action on one event".to_owned())),
+        ActionKind::SkipSession => {
+            return Err(Error::Invalid("skipping a session is not an action on one event".to_owned()));
+        }
     };
     if allowed { Ok(()) } else { Err(Error::Conflict(since)) }
 }
@@ -112,7 +125,10 @@ async fn new_action(
         reason: wish.reason.clone(),
         by: caller.name.clone(),
         // One key may stand for a whole group, so the event is part of it.
-        idempotency_key: caller.idempotency_key.as_ref().map(|key| format!("{key}|{}|{}|{event_id}", wish.kind.name(), endpoint.name)),
+        idempotency_key: caller
+            .idempotency_key
+            .as_ref()
+            .map(|key| format!("{key}|{}|{}|{event_id}", wish.kind.name(), endpoint.name)),
         control,
         source: endpoint.source.clone(),
     })
@@ -125,7 +141,10 @@ fn resubmission(kept: Option<Message>, row: &query::EventRow, wish: &EventAction
         // With a body of the operator's own the event can be made anew from what is known of it.
         (None, Some(_)) => Message { session_id: row.outcome.session.clone(), ..Message::default() },
         (None, None) => {
-            return Err(Error::Conflict(format!("the message of event {:?} is not kept any more; give it a body", row.outcome.event_id.as_str())));
+            return Err(Error::Conflict(format!(
+                "the message of event {:?} is not kept any more; give it a body",
+                row.outcome.event_id.as_str()
+            )));
         }
     };
     if let Some(body) = &wish.body {
@@ -151,7 +170,8 @@ fn resubmission(kept: Option<Message>, row: &query::EventRow, wish: &EventAction
 fn fresh_id() -> Result<MessageId> {
     use std::fmt::Write as _;
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
     let text = bytes.iter().fold(String::with_capacity(32), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -168,7 +188,15 @@ fn audit_entry(
     count: u64,
     caller: &Caller,
 ) -> query::AuditEntry {
-    query::AuditEntry { at: host.now(), by: caller.name.clone(), verb: verb.to_owned(), endpoint: Some(endpoint.name.clone()), target, reason, count }
+    query::AuditEntry {
+        at: host.now(),
+        by: caller.name.clone(),
+        verb: verb.to_owned(),
+        endpoint: Some(endpoint.name.clone()),
+        target,
+        reason,
+        count,
+    }
 }
 
 /// Accepts actions at one endpoint. The ids in the answers are public ones.
@@ -179,7 +207,8 @@ async fn create(
     entry: query::AuditEntry,
 ) -> Result<Vec<std::result::Result<ActionId, ActionRefused>>> {
     let enqueues = host.config.enqueuing_store.as_ref().is_some_and(|store| Arc::ptr_eq(store, &endpoint.store));
-    let controls: Vec<Message> = if enqueues { Vec::new() } else { actions.iter().map(|action| action.control.clone()).collect() };
+    let controls: Vec<Message> =
+        if enqueues { Vec::new() } else { actions.iter().map(|action| action.control.clone()).collect() };
     let answers = endpoint.store.create_actions(actions, entry).await.map_err(convert::store_error)?;
     for (mut control, answer) in controls.into_iter().zip(&answers) {
         let Ok(id) = answer else { continue };
@@ -192,9 +221,11 @@ async fn create(
 
 fn refusal(host: &Host, store: usize, refused: ActionRefused) -> Error {
     match refused {
-        ActionRefused::Open { id, kind, by } => {
-            Error::Conflict(format!("action {} ({}) by {by} is already open for this event", host.public_id(store, id.0), kind.name()))
-        }
+        ActionRefused::Open { id, kind, by } => Error::Conflict(format!(
+            "action {} ({}) by {by} is already open for this event",
+            host.public_id(store, id.0),
+            kind.name()
+        )),
         ActionRefused::NoSuchEvent => Error::NotFound("there is no such event any more".to_owned()),
     }
 }
@@ -283,11 +314,14 @@ pub(super) async fn act_on_group(host: &Host, wish: GroupAction, caller: &Caller
     }
     // One transaction: after a crash either all are open or none is (A39).
     let verb = format!("{}-group", wish.kind.name());
-    let entry = audit_entry(host, &verb, endpoint, wish.group.clone(), wish.reason.clone(), actions.len() as u64, caller);
+    let entry =
+        audit_entry(host, &verb, endpoint, wish.group.clone(), wish.reason.clone(), actions.len() as u64, caller);
     for (event_id, answer) in events.into_iter().zip(create(host, endpoint, actions, entry).await?) {
         match answer {
             Ok(id) => result.actions.push(id),
-            Err(refused) => result.refused.push(view::Refused { event_id, text: refusal(host, store, refused).to_string() }),
+            Err(refused) => {
+                result.refused.push(view::Refused { event_id, text: refusal(host, store, refused).to_string() })
+            }
         }
     }
     result.accepted = result.actions.len() as u64;
@@ -299,12 +333,17 @@ async fn session(endpoint: &EndpointConfig, id: &SessionId) -> Result<Option<(Se
     // Sessions come in order of their ids: the one before the wanted one is not known, so look until it must have come.
     let mut after = None;
     loop {
-        let found = endpoint.transport.sessions(&endpoint.source, after.as_ref(), 1_000).await.map_err(convert::transport_error)?;
+        let found = endpoint
+            .transport
+            .sessions(&endpoint.source, after.as_ref(), 1_000)
+            .await
+            .map_err(convert::transport_error)?;
         let Some(last) = found.last().map(|info| info.session.clone()) else { return Ok(None) };
         let passed = last >= *id;
         if let Some(info) = found.into_iter().find(|info| info.session == *id) {
             let queued = info.active;
-            let state = SessionState::from_bytes(info.state.as_deref()).map_err(|error| Error::Conflict(error.to_string()))?;
+            let state =
+                SessionState::from_bytes(info.state.as_deref()).map_err(|error| Error::Conflict(error.to_string()))?;
             return Ok(Some((state, listings::session_line(endpoint.name.clone(), info)?, queued)));
         }
         if passed {
@@ -338,10 +377,17 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
         return Err(Error::Ambiguous { id: wish.session.to_string(), choices });
     }
     let Some((endpoint, state, line, queued)) = found.pop() else {
-        return Err(Error::NotFound(format!("no session {:?} is blocked or has parked messages", wish.session.as_str())));
+        return Err(Error::NotFound(format!(
+            "no session {:?} is blocked or has parked messages",
+            wish.session.as_str()
+        )));
     };
     if state.block.is_none() && line.parked == 0 {
-        return Err(Error::Conflict(format!("nothing blocks session {:?} of endpoint {:?} and nothing is parked in it", wish.session.as_str(), endpoint.name.as_str())));
+        return Err(Error::Conflict(format!(
+            "nothing blocks session {:?} of endpoint {:?} and nothing is parked in it",
+            wish.session.as_str(),
+            endpoint.name.as_str()
+        )));
     }
     let mut result = view::SessionSkip {
         endpoint: endpoint.name.clone(),
@@ -357,7 +403,8 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
         return Ok(result);
     }
     // What is queued before this message is parked before the loop comes to it: the message is the cut-off.
-    let mut control = Message { message_id: Some(fresh_id()?), session_id: Some(wish.session.clone()), ..Message::default() };
+    let mut control =
+        Message { message_id: Some(fresh_id()?), session_id: Some(wish.session.clone()), ..Message::default() };
     control.set_property(property::MESSAGE_TYPE, Value::string(MessageType::SkipSession.name()));
     host.config.seal.sign(&mut control);
     let new = NewAction {
@@ -367,7 +414,10 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
         session: Some(wish.session.clone()),
         reason: Some(wish.reason.clone()),
         by: caller.name.clone(),
-        idempotency_key: caller.idempotency_key.as_ref().map(|key| format!("{key}|skip-session|{}|{}", endpoint.name, wish.session)),
+        idempotency_key: caller
+            .idempotency_key
+            .as_ref()
+            .map(|key| format!("{key}|skip-session|{}|{}", endpoint.name, wish.session)),
         control,
         source: endpoint.source.clone(),
     };
@@ -381,14 +431,31 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
     Ok(result)
 }
 
-pub(super) async fn copy_to(host: &Host, event: &str, endpoint: Option<&EndpointName>, to: &EndpointName, caller: &Caller) -> Result<view::Sent> {
+pub(super) async fn copy_to(
+    host: &Host,
+    event: &str,
+    endpoint: Option<&EndpointName>,
+    to: &EndpointName,
+    caller: &Caller,
+) -> Result<view::Sent> {
     let (index, row) = listings::find(host, event, endpoint).await?;
     let target = host.endpoint(to)?;
     if row.endpoint == *to {
-        return Err(Error::Invalid(format!("event {event:?} is of endpoint {:?} itself; resubmit it without another endpoint", to.as_str())));
+        return Err(Error::Invalid(format!(
+            "event {event:?} is of endpoint {:?} itself; resubmit it without another endpoint",
+            to.as_str()
+        )));
     }
-    let kept = host.stores[index].kept_message(&row.endpoint, &row.outcome.event_id).await.map_err(convert::store_error)?;
-    let wish = EventAction { kind: ActionKind::Resubmit, event: event.to_owned(), endpoint: None, reason: None, body: None, again: true };
+    let kept =
+        host.stores[index].kept_message(&row.endpoint, &row.outcome.event_id).await.map_err(convert::store_error)?;
+    let wish = EventAction {
+        kind: ActionKind::Resubmit,
+        event: event.to_owned(),
+        endpoint: None,
+        reason: None,
+        body: None,
+        again: true,
+    };
     let mut message = resubmission(kept, &row, &wish)?;
     let id = fresh_id()?;
     message.message_id = Some(id.clone());
@@ -419,14 +486,22 @@ pub(super) async fn action(host: &Host, id: ActionId, wait: Duration) -> Result<
     }
 }
 
-pub(super) async fn replay_dead_letters(host: &Host, entity: &EntityName, sequences: &[SequenceNumber], caller: &Caller) -> Result<u64> {
+pub(super) async fn replay_dead_letters(
+    host: &Host,
+    entity: &EntityName,
+    sequences: &[SequenceNumber],
+    caller: &Caller,
+) -> Result<u64> {
     let transport = &host.config.transport;
     let mut count = 0;
     if sequences.is_empty() {
         // Those that are there now: what is dead-lettered again meanwhile has a higher number or is not looked at twice.
         let mut from = SequenceNumber(0);
         loop {
-            let peeked = transport.peek(entity, sprag_transport::Part::DeadLetters, None, from, 1_000).await.map_err(convert::transport_error)?;
+            let peeked = transport
+                .peek(entity, sprag_transport::Part::DeadLetters, None, from, 1_000)
+                .await
+                .map_err(convert::transport_error)?;
             let Some(last) = peeked.iter().map(|message| message.sequence).max() else { break };
             let numbers: Vec<SequenceNumber> = peeked.into_iter().map(|message| message.sequence).collect();
             count += transport.replay_dead_letters(entity, &numbers).await.map_err(convert::transport_error)?;
@@ -446,7 +521,12 @@ pub(super) async fn replay_dead_letters(host: &Host, entity: &EntityName, sequen
 /// Rows deleted at once.
 const PURGE: u32 = 1_000;
 
-pub(super) async fn purge_inbox(host: &Host, endpoint: &EndpointName, before: Timestamp, caller: &Caller) -> Result<u64> {
+pub(super) async fn purge_inbox(
+    host: &Host,
+    endpoint: &EndpointName,
+    before: Timestamp,
+    caller: &Caller,
+) -> Result<u64> {
     let store = &host.endpoint(endpoint)?.store;
     let mut count = 0;
     loop {

@@ -15,16 +15,22 @@ pub(super) fn store_error(error: sprag_store::Error) -> Error {
     match error {
         sprag_store::Error::Invalid(text) => Error::Invalid(text),
         error @ sprag_store::Error::Closed(_) => Error::Full(error.to_string()),
-        error @ (sprag_store::Error::Unavailable(_) | sprag_store::Error::StateConflict) => Error::Unavailable(error.to_string()),
+        error @ (sprag_store::Error::Unavailable(_) | sprag_store::Error::StateConflict) => {
+            Error::Unavailable(error.to_string())
+        }
     }
 }
 
 pub(super) fn transport_error(error: transport::Error) -> Error {
     match error {
-        error @ (transport::Error::NoSuchEntity(_) | transport::Error::NoSuchScheduled(..)) => Error::NotFound(error.to_string()),
+        error @ (transport::Error::NoSuchEntity(_) | transport::Error::NoSuchScheduled(..)) => {
+            Error::NotFound(error.to_string())
+        }
         transport::Error::Refused(text) => Error::Invalid(text),
         transport::Error::Full(text) => Error::Full(text),
-        error @ (transport::Error::LockLost | transport::Error::SessionHeld(_) | transport::Error::Unavailable(_)) => Error::Unavailable(error.to_string()),
+        error @ (transport::Error::LockLost | transport::Error::SessionHeld(_) | transport::Error::Unavailable(_)) => {
+            Error::Unavailable(error.to_string())
+        }
     }
 }
 

@@ -91,7 +91,8 @@ pub(super) async fn groups(host: &Host, filter: EventFilter) -> Result<view::Lis
     let filter = convert::store_filter(filter);
     let mut groups = Vec::new();
     for store in &host.stores {
-        groups.extend(store.failure_groups(&filter).await.map_err(convert::store_error)?.into_iter().map(convert::group));
+        groups
+            .extend(store.failure_groups(&filter).await.map_err(convert::store_error)?.into_iter().map(convert::group));
     }
     groups.sort_by(|left, right| right.count.cmp(&left.count).then_with(|| left.key.cmp(&right.key)));
     Ok(view::Listing::whole(groups))
@@ -105,7 +106,9 @@ pub(super) async fn find(host: &Host, id: &str, endpoint: Option<&EndpointName>)
     let mut found = Vec::new();
     for (index, store) in host.stores.iter().enumerate() {
         let rows = store.find_events(id).await.map_err(convert::store_error)?;
-        found.extend(rows.into_iter().filter(|row| endpoint.is_none_or(|name| row.endpoint == *name)).map(|row| (index, row)));
+        found.extend(
+            rows.into_iter().filter(|row| endpoint.is_none_or(|name| row.endpoint == *name)).map(|row| (index, row)),
+        );
     }
     if found.iter().any(|(_, row)| row.outcome.event_id.as_str() == id) {
         found.retain(|(_, row)| row.outcome.event_id.as_str() == id);
@@ -116,7 +119,9 @@ pub(super) async fn find(host: &Host, id: &str, endpoint: Option<&EndpointName>)
         choices.dedup();
         if choices.len() == 1 {
             let ids = found.iter().map(|(_, row)| row.outcome.event_id.to_string()).collect::<Vec<_>>().join(", ");
-            return Err(Error::Conflict(format!("the message id {id:?} carried several events; name one of them: {ids}")));
+            return Err(Error::Conflict(format!(
+                "the message id {id:?} carried several events; name one of them: {ids}"
+            )));
         }
         return Err(Error::Ambiguous { id: id.to_owned(), choices });
     }
@@ -156,8 +161,15 @@ async fn places(host: &Host, filter: &PlaceFilter, all: bool) -> Result<Vec<(Ent
         return Ok(vec![(entity.clone(), reader(entity))]);
     }
     if all {
-        let mut entities: Vec<EntityName> =
-            host.config.transport.entities().await.map_err(convert::transport_error)?.into_iter().map(|info| info.name).collect();
+        let mut entities: Vec<EntityName> = host
+            .config
+            .transport
+            .entities()
+            .await
+            .map_err(convert::transport_error)?
+            .into_iter()
+            .map(|info| info.name)
+            .collect();
         entities.sort();
         return Ok(entities.into_iter().map(|entity| (entity.clone(), reader(&entity))).collect());
     }
@@ -206,7 +218,11 @@ async fn peek_places<T>(
 /// Most parked messages of one session that are looked at in their order.
 const MOST_IN_SESSION: usize = 100_000;
 
-pub(super) async fn parked(host: &Host, filter: &PlaceFilter, page: Page) -> Result<view::Listing<view::ParkedMessage>> {
+pub(super) async fn parked(
+    host: &Host,
+    filter: &PlaceFilter,
+    page: Page,
+) -> Result<view::Listing<view::ParkedMessage>> {
     let line = |entity: &EntityName, endpoint: Option<&EndpointName>, peeked: Peeked| {
         Some(view::ParkedMessage {
             endpoint: endpoint?.clone(),
@@ -241,7 +257,11 @@ pub(super) async fn parked(host: &Host, filter: &PlaceFilter, page: Page) -> Res
     Ok(view::Listing { items: items.into_iter().skip(skip).take(limit).collect(), next })
 }
 
-pub(super) async fn scheduled(host: &Host, filter: &PlaceFilter, page: Page) -> Result<view::Listing<view::ScheduledMessage>> {
+pub(super) async fn scheduled(
+    host: &Host,
+    filter: &PlaceFilter,
+    page: Page,
+) -> Result<view::Listing<view::ScheduledMessage>> {
     peek_places(host, filter, true, Part::Scheduled, page, |entity, endpoint, peeked| {
         Some(view::ScheduledMessage {
             entity: entity.clone(),
@@ -260,7 +280,11 @@ pub(super) async fn scheduled(host: &Host, filter: &PlaceFilter, page: Page) -> 
     .await
 }
 
-pub(super) async fn dead_letters(host: &Host, filter: &PlaceFilter, page: Page) -> Result<view::Listing<view::DeadLetter>> {
+pub(super) async fn dead_letters(
+    host: &Host,
+    filter: &PlaceFilter,
+    page: Page,
+) -> Result<view::Listing<view::DeadLetter>> {
     peek_places(host, filter, true, Part::DeadLetters, page, |entity, endpoint, peeked| {
         Some(view::DeadLetter {
             entity: entity.clone(),
@@ -305,7 +329,11 @@ pub(super) async fn peek(
 /// How many sessions are asked for at once when most of them are left out.
 const SESSIONS_AT_ONCE: usize = 1_000;
 
-pub(super) async fn sessions(host: &Host, filter: &PlaceFilter, page: Page) -> Result<view::Listing<view::SessionLine>> {
+pub(super) async fn sessions(
+    host: &Host,
+    filter: &PlaceFilter,
+    page: Page,
+) -> Result<view::Listing<view::SessionLine>> {
     let from = cursor(&page)?;
     let limit = page.limit as usize;
     let mut items = Vec::new();
@@ -317,8 +345,12 @@ pub(super) async fn sessions(host: &Host, filter: &PlaceFilter, page: Page) -> R
             continue;
         }
         loop {
-            let found =
-                host.config.transport.sessions(&entity, after.as_ref(), SESSIONS_AT_ONCE).await.map_err(convert::transport_error)?;
+            let found = host
+                .config
+                .transport
+                .sessions(&entity, after.as_ref(), SESSIONS_AT_ONCE)
+                .await
+                .map_err(convert::transport_error)?;
             let whole = found.len() < SESSIONS_AT_ONCE;
             for info in found {
                 if items.len() == limit {
@@ -344,8 +376,9 @@ pub(super) async fn sessions(host: &Host, filter: &PlaceFilter, page: Page) -> R
 }
 
 pub(super) fn session_line(endpoint: EndpointName, info: sprag_transport::SessionInfo) -> Result<view::SessionLine> {
-    let state = SessionState::from_bytes(info.state.as_deref())
-        .map_err(|error| Error::Conflict(format!("session {:?} of endpoint {:?}: {error}", info.session.as_str(), endpoint.as_str())))?;
+    let state = SessionState::from_bytes(info.state.as_deref()).map_err(|error| {
+        Error::Conflict(format!("session {:?} of endpoint {:?}: {error}", info.session.as_str(), endpoint.as_str()))
+    })?;
     Ok(view::SessionLine {
         endpoint,
         session: info.session,
@@ -388,21 +421,28 @@ const CHECK: Duration = Duration::from_secs(5);
 
 pub(super) async fn health(host: &Host) -> view::Health {
     let mut checks = Vec::new();
-    let mut note = |name: String, reason: Option<String>| checks.push(view::HealthCheck { name, ok: reason.is_none(), reason });
+    let mut note =
+        |name: String, reason: Option<String>| checks.push(view::HealthCheck { name, ok: reason.is_none(), reason });
     let late = || Some(format!("no answer within {} s", CHECK.as_secs()));
-    note("transport".to_owned(), match tokio::time::timeout(CHECK, host.config.transport.entities()).await {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => late(),
-    });
-    for (index, store) in host.stores.iter().enumerate() {
-        let name = if host.stores.len() == 1 { "store".to_owned() } else { format!("store {index}") };
-        let page = query::Page { after: None, limit: 1 };
-        note(name, match tokio::time::timeout(CHECK, store.outbox(&page)).await {
+    note(
+        "transport".to_owned(),
+        match tokio::time::timeout(CHECK, host.config.transport.entities()).await {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => late(),
-        });
+        },
+    );
+    for (index, store) in host.stores.iter().enumerate() {
+        let name = if host.stores.len() == 1 { "store".to_owned() } else { format!("store {index}") };
+        let page = query::Page { after: None, limit: 1 };
+        note(
+            name,
+            match tokio::time::timeout(CHECK, store.outbox(&page)).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => late(),
+            },
+        );
     }
     for endpoint in &host.config.endpoints {
         let reason = (!host.config.handlers.is_ready(&endpoint.name)).then(|| {
