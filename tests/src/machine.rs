@@ -61,6 +61,7 @@ pub fn fsyncs(dir: &Path, times: usize) -> std::io::Result<Vec<Duration>> {
 pub fn resident(pid: Option<u32>) -> u64 {
     let path = pid.map_or_else(|| "/proc/self/status".into(), |pid| format!("/proc/{pid}/status"));
     let status = fs::read_to_string(path).unwrap_or_default();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let kib =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1_024
 }

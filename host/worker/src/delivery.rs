@@ -208,7 +208,12 @@ impl Way<'_> {
             };
             let known = Known { now: endpoint.now(), ..known.clone() };
             match self.conclude(&known, handler, End::clone(&end), unit, attempt, started_at, took).await {
-                Err(CommitError::StateConflict) => Counters::add(&endpoint.counters.state_conflicts),
+                Err(CommitError::StateConflict) => {
+                    Counters::add(&endpoint.counters.state_conflicts);
+                    // Those who want the same key step out of each other's way: up to 2, 4, 8 … 64 ms.
+                    let most = Duration::from_millis(2 << conflicts.min(5));
+                    tokio::time::sleep(most.mul_f64(random())).await;
+                }
                 Err(CommitError::Refused(text)) => {
                     let end = End::failed(kind::COMPONENT_ERROR, text);
                     return match self

@@ -65,7 +65,8 @@ impl Host {
         }
         let runtime = Runtime::new(RuntimeConfig::default()).expect("a runtime");
         let bytes = std::fs::read(GUEST).unwrap_or_else(|error| panic!("{GUEST}: {error} (./x setup builds it)"));
-        let handler = tokio::task::block_in_place(|| runtime.load(&bytes, HandlerConfig::named("noop"), |_| {})).expect("the guest loads");
+        let handler = tokio::task::block_in_place(|| runtime.load(&bytes, HandlerConfig::named("noop"), |_| {}))
+            .expect("the guest loads");
         let event_type = handler.info().event_types.first().map_or_else(|| "*".into(), ToString::to_string);
         let registry = Registry::new(vec![EndpointHandlers { endpoint: endpoint(), handlers: None }]);
         registry.insert(handler).expect("the only handler");
@@ -250,7 +251,8 @@ async fn fill_inbox(engine: &Engine, rows: usize) {
         let engine = engine.clone();
         tasks.push(tokio::spawn(async move {
             for from in (part * 500..rows).step_by(8 * 500) {
-                let record = (from..(from + 500).min(rows)).map(|n| MessageId::from(format!("earlier-{n:029}"))).collect();
+                let record =
+                    (from..(from + 500).min(rows)).map(|n| MessageId::from(format!("earlier-{n:029}"))).collect();
                 engine.write(&endpoint(), StoreWrite { record, ..StoreWrite::default() }).await.expect("written");
             }
         }));

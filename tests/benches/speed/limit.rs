@@ -8,7 +8,9 @@ use rusqlite::Connection;
 /// its inbox row, its event and its line of history. Two commits per batch, as the engine needs at least.
 pub(crate) fn sqlite(dir: &Path, messages: usize, sessions: usize, body: usize) -> f64 {
     let connection = Connection::open(dir.join("limit.db")).expect("a file");
-    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;").expect("pragmas");
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;")
+        .expect("pragmas");
     connection
         .execute_batch(
             "CREATE TABLE message (seq INTEGER PRIMARY KEY, session TEXT, id TEXT, header BLOB, body BLOB);
@@ -26,15 +28,20 @@ pub(crate) fn sqlite(dir: &Path, messages: usize, sessions: usize, body: usize) 
     let all: Vec<usize> = (1..=messages).collect();
     for batch in all.chunks(256) {
         connection.execute_batch("BEGIN IMMEDIATE").expect("begin");
-        let mut insert = connection.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5)").expect("statement");
+        let mut insert =
+            connection.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5)").expect("statement");
         for n in batch {
-            insert.execute((*n as i64, format!("session-{}", n % sessions), format!("message-{n:029}"), &header, &body)).expect("insert");
+            insert
+                .execute((*n as i64, format!("session-{}", n % sessions), format!("message-{n:029}"), &header, &body))
+                .expect("insert");
         }
         connection.execute_batch("COMMIT; BEGIN IMMEDIATE").expect("commit");
         let mut delete = connection.prepare_cached("DELETE FROM message WHERE seq = ?1").expect("statement");
         let mut inbox = connection.prepare_cached("INSERT INTO inbox VALUES (NULL, ?1, ?2, ?3)").expect("statement");
-        let mut event = connection.prepare_cached("INSERT INTO event VALUES (NULL, ?1, ?2, ?3, ?4, 1, ?5)").expect("statement");
-        let mut history = connection.prepare_cached("INSERT INTO history VALUES (?1, 0, ?2, 1, ?3, 12345)").expect("statement");
+        let mut event =
+            connection.prepare_cached("INSERT INTO event VALUES (NULL, ?1, ?2, ?3, ?4, 1, ?5)").expect("statement");
+        let mut history =
+            connection.prepare_cached("INSERT INTO history VALUES (?1, 0, ?2, 1, ?3, 12345)").expect("statement");
         for n in batch {
             let id = format!("message-{n:029}");
             delete.execute([*n as i64]).expect("delete");

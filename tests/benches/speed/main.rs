@@ -106,7 +106,9 @@ impl Spread {
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match f.precision() {
-            Some(digits) => write!(f, "{:.*} ({:.*} to {:.*})", digits, self.median, digits, self.low, digits, self.high),
+            Some(digits) => {
+                write!(f, "{:.*} ({:.*} to {:.*})", digits, self.median, digits, self.low, digits, self.high)
+            }
             None => write!(f, "{:.0} ({:.0} to {:.0})", self.median, self.low, self.high),
         }
     }
@@ -133,7 +135,10 @@ fn end_to_end(executor: &tokio::runtime::Runtime, base: &Path, quick: bool, repo
     let (rate, limit, ratio) = (Spread::of(rates), Spread::of(limits), Spread::of(ratios));
     println!("\nend to end, {messages} messages, {rounds} rounds: median (least to most)");
     println!("  plain batched SQLite   {limit} messages/s");
-    println!("  end to end             {rate} messages/s   goal {END_TO_END_GOAL:.0}: {}", verdict(rate.median >= END_TO_END_GOAL));
+    println!(
+        "  end to end             {rate} messages/s   goal {END_TO_END_GOAL:.0}: {}",
+        verdict(rate.median >= END_TO_END_GOAL)
+    );
     println!("  of that limit          {ratio:.2}   goal {OF_LIMIT_GOAL}: {}", verdict(ratio.median >= OF_LIMIT_GOAL));
     report.put("end_to_end_per_s", rate.median);
     report.put("of_sqlite_limit", ratio.median);
@@ -155,7 +160,10 @@ fn latency(executor: &tokio::runtime::Runtime, base: &Path, quick: bool, report:
     let goal = 2.0 * fsync + 2.0;
     println!("\none message at a time on an idle host, {} messages", took.len());
     println!("  fsync                  {fsync:.3} ms (median of 100 before and 100 after)");
-    println!("  send to completed      {median:.3} ms median, {p99:.3} ms p99   goal {goal:.3} (2 fsyncs + 2 ms): {}", verdict(median <= goal));
+    println!(
+        "  send to completed      {median:.3} ms median, {p99:.3} ms p99   goal {goal:.3} (2 fsyncs + 2 ms): {}",
+        verdict(median <= goal)
+    );
     report.put("fsync_ms", fsync);
     report.put("idle_send_to_completed_ms", json!({ "median": median, "p99": p99, "goal": goal }));
 }
@@ -176,7 +184,10 @@ fn big_inbox(executor: &tokio::runtime::Runtime, base: &Path, report: &mut Repor
     let ratio = many / none;
     println!("\n{ROWS} inbox rows (SQLite page cache 64 MiB)");
     println!("  without                {none:.0} messages/s (mean of one run before and one after)");
-    println!("  with                   {many:.0} messages/s = {ratio:.2}   goal {BIG_INBOX_GOAL}: {}", verdict(ratio >= BIG_INBOX_GOAL));
+    println!(
+        "  with                   {many:.0} messages/s = {ratio:.2}   goal {BIG_INBOX_GOAL}: {}",
+        verdict(ratio >= BIG_INBOX_GOAL)
+    );
     report.put("with_5m_inbox_rows", json!({ "without_per_s": none, "with_per_s": many, "ratio": ratio }));
 }
 

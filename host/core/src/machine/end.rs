@@ -81,6 +81,8 @@ fn resolved(
         reason: reason.clone(),
         handler: Some(ended.handler.clone()),
         digest: Some(ended.digest),
+        // What did not complete can be looked at, and resubmitted, for some days more (P38).
+        keep: if outcome == Outcome::Completed { None } else { build::kept(arrival) },
         ..build::outcome(arrival, known, outcome, ended.attempt)
     });
     write.history = Some(HistoryLine { reason, ..build::run_line(arrival, known, ended, Some(outcome)) });
@@ -105,8 +107,6 @@ fn dead_letter(
     if let Some(Effect::Store(write)) = commit.effects.first_mut()
         && let Some(outcome) = &mut write.outcome
     {
-        // An operator may resubmit it from here, without digging in the dead letters.
-        outcome.keep = build::kept(arrival);
         outcome.error = Some(Failure::new(reason, description));
     }
     commit

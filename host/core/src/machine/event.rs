@@ -35,6 +35,7 @@ pub(super) fn decide(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Nex
             finals: build::finals(arrival, known),
             outcome: Some(OutcomeWrite {
                 reason: Some(skip.reason.clone()),
+                keep: build::kept(arrival),
                 ..build::outcome(arrival, known, Outcome::Skipped, 0)
             }),
             history: Some(HistoryLine {
