@@ -11,6 +11,10 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use serde_json::{Value, json};
 use sprag_tests::machine;
 
+/// As in the command: messages are made by one thread and dropped by another: glibc's allocator pays for that with locks and fragments.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The goals of issue 2 on two shared cores.
 const END_TO_END_GOAL: f64 = 12_000.0;
 const OF_LIMIT_GOAL: f64 = 0.35;
@@ -171,7 +175,7 @@ fn latency(executor: &tokio::runtime::Runtime, base: &Path, quick: bool, report:
 /// Five million records in the inbox against none, in turns.
 fn big_inbox(executor: &tokio::runtime::Runtime, base: &Path, report: &mut Report) {
     const ROWS: usize = 5_000_000;
-    let mut run = |name: &str, rows| {
+    let run = |name: &str, rows| {
         let dir = base.join(name);
         std::fs::create_dir(&dir).expect("a folder");
         let rate = executor.block_on(host::end_to_end(&dir, 100_000, rows));
