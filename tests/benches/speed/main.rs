@@ -1,10 +1,11 @@
 //! The figures of `docs/performance.md`, each beside the limit it is compared to, measured in the same run.
 //!
-//! `./x bench [--quick] [--json FILE] [--only PART]`. Parts: end-to-end, latency, big-inbox, memory. What one run of a handler costs against
+//! `./x bench [--quick] [--json FILE] [--only PART]`. Parts: end-to-end, latency, start, big-inbox, memory. What one run of a handler costs against
 //! bare wasmtime is `cargo bench -p sprag-runtime`, which `./x bench` runs too.
 
 mod host;
 mod limit;
+mod start;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -19,6 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const END_TO_END_GOAL: f64 = 12_000.0;
 const OF_LIMIT_GOAL: f64 = 0.35;
 const BIG_INBOX_GOAL: f64 = 0.65;
+const READY_GOAL: f64 = 500.0;
+const RELOAD_GOAL: f64 = 300.0;
 const MEMORY_GOAL_MIB: f64 = 300.0;
 
 struct Arguments {
@@ -65,6 +68,9 @@ fn main() {
     }
     if wanted("latency") {
         latency(&executor, base.path(), arguments.quick, &mut report);
+    }
+    if wanted("start") {
+        start(arguments.quick, &mut report);
     }
     if wanted("big-inbox") && !arguments.quick {
         big_inbox(&executor, base.path(), &mut report);
@@ -170,6 +176,18 @@ fn latency(executor: &tokio::runtime::Runtime, base: &Path, quick: bool, report:
     );
     report.put("fsync_ms", fsync);
     report.put("idle_send_to_completed_ms", json!({ "median": median, "p99": p99, "goal": goal }));
+}
+
+/// The real process, with the shop's three handlers.
+fn start(quick: bool, report: &mut Report) {
+    let times = if quick { 5 } else { 15 };
+    let millis = |times: Vec<Duration>| Spread::of(times.into_iter().map(|time| time.as_secs_f64() * 1e3).collect());
+    let (ready, reload) = (millis(start::ready(times)), millis(start::reload(times)));
+    println!("\nthe real process with three handlers (Rust, JavaScript, Python), {times} times");
+    println!("  ready, warm cache      {ready} ms   goal {READY_GOAL:.0}: {}", verdict(ready.median < READY_GOAL));
+    println!("  rebuilt handler serves {reload} ms   goal {RELOAD_GOAL:.0}: {}", verdict(reload.median < RELOAD_GOAL));
+    report.put("ready_ms", ready.json());
+    report.put("reload_ms", reload.json());
 }
 
 /// Five million records in the inbox against none, in turns.
