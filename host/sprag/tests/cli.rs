@@ -91,7 +91,7 @@ fn explain_knows_every_code() {
     let folder = folder();
     let one = sprag(folder.path(), &["explain", "spr0102"]);
     assert!(one.exit == 0 && one.out.starts_with("# SPR0102: unknown key"), "{one:?}");
-    refused(&sprag(folder.path(), &["explain", "SPRxxxx"]), 2, &["there is no code SPRxxxx"]);
+    refused(&sprag(folder.path(), &["explain", "SPRXXXX"]), 2, &["there is no code SPRXXXX"]);
     assert!(sprag(folder.path(), &["explain"]).out.lines().count() > 20);
 }
 
