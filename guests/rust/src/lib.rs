@@ -32,6 +32,8 @@
 //! The features `state` and `config` add the modules of those names, and with them the import that `sprag.toml`
 //! must grant. A component only imports what it calls.
 
+#[cfg(all(feature = "memory", target_arch = "wasm32"))]
+mod memory;
 mod message;
 mod outcome;
 mod outgoing;

@@ -110,6 +110,13 @@ pub(crate) fn find(connection: &Connection, id: ActionId) -> rusqlite::Result<Op
     connection.prepare_cached(&format!("{COLUMNS} WHERE a.id = ?1"))?.query_row([id.0], read).optional()
 }
 
+pub(crate) fn of_key(connection: &Connection, key: &str) -> rusqlite::Result<Option<ActionId>> {
+    connection
+        .prepare_cached("SELECT id FROM action WHERE idempotency_key = ?1")?
+        .query_row([key], |row| row.get(0).map(ActionId))
+        .optional()
+}
+
 pub(crate) fn of_audit(connection: &Connection, audit: i64) -> rusqlite::Result<Vec<Action>> {
     connection
         .prepare_cached(&format!("{COLUMNS} WHERE a.audit = ?1 ORDER BY a.id"))?

@@ -29,6 +29,9 @@ pub(crate) async fn look_until<T>(
     wait: Duration,
     mut look: impl FnMut() -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
+    if wait.is_zero() {
+        return look();
+    }
     let deadline = tokio::time::Instant::now() + wait;
     loop {
         // Listening begins before the look, so what comes between the two is not missed.

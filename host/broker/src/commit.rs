@@ -38,6 +38,7 @@ struct Target {
     at: Address,
     session: Option<SessionId>,
     seq: i64,
+    size: u32,
     message_id: Option<MessageId>,
     pin: Pin,
     /// It was put aside before this commit.
@@ -102,11 +103,12 @@ impl Engine {
         let (now, lock, seq) = (Instant::now(), held.delivery.lock.0, held.delivery.sequence.0);
         let message_id = held.delivery.message.message_id.clone();
         let Some(session) = held.session else {
-            self.shared.with_index(|index| index.pin_plain(at, lock, now))?;
+            let slot = self.shared.with_index(|index| index.pin_plain(at, lock, now))?;
             return Ok(Target {
                 at,
                 session: None,
                 seq,
+                size: slot.size,
                 message_id,
                 pin: Pin::Plain { at, lock },
                 aside: false,
@@ -121,6 +123,7 @@ impl Engine {
                 at,
                 session: Some(id.clone()),
                 seq,
+                size: current.slot.size,
                 message_id,
                 pin: Pin::Session(pin),
                 aside: current.is_aside(),
@@ -176,7 +179,7 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
                     Some(number) => Settled::AsideAndDone(number),
                     None => {
                         if !target.aside {
-                            messages::delete(tx, target.seq)?;
+                            messages::end(tx, target.seq, target.size)?;
                         }
                         Settled::Gone
                     }

@@ -55,6 +55,8 @@ pub(crate) struct Local {
     pub(crate) outbox_used: Option<bool>,
     /// The same for decisions, which only a remote transport leaves here.
     pub(crate) decisions_used: Option<bool>,
+    /// Rows of messages that are done and wait to be swept. None: count them.
+    pub(crate) settled: Option<usize>,
 }
 
 impl Local {
@@ -66,6 +68,7 @@ impl Local {
             versions: HashMap::new(),
             outbox_used: None,
             decisions_used: None,
+            settled: None,
         })
     }
 
@@ -92,6 +95,7 @@ impl Local {
         self.versions.clear();
         self.outbox_used = None;
         self.decisions_used = None;
+        self.settled = None;
     }
 
     /// The endpoint's number, given at its first use.

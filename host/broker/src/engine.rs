@@ -11,6 +11,7 @@ use crate::{
     counters::Local,
     entity::{DeclareError, EntityIndex, EntitySpec, Topology},
     index::{Change, Index, NEVER, Place, Slot},
+    known,
     lock::{self, FolderLock},
     messages,
     options::{OpenError, Options},
@@ -40,6 +41,7 @@ struct Running {
 impl Running {
     fn end(&self) {
         self.shared.end_timer();
+        self.shared.known.end();
         self.shared.queue.end();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -86,6 +88,11 @@ impl Engine {
             let used = number("PRAGMA page_count")? - number("PRAGMA freelist_count")?;
             shared.set_used_pages(u64::try_from(used).unwrap_or(0));
         }
+        if known::is_empty(&connection).map_err(problem)? {
+            shared.known.start_empty();
+        } else {
+            shared.known.fill_soon();
+        }
         let writer = Writer::new(connection, Arc::clone(&shared), local).map_err(problem)?;
         let thread = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -93,10 +100,11 @@ impl Engine {
                 .spawn(work)
                 .map_err(|source| OpenError::Folder { dir: ends.clone(), source })
         };
-        let timed = Arc::clone(&shared);
+        let (timed, filled) = (Arc::clone(&shared), Arc::clone(&shared));
         let threads = vec![
             thread("sprag-writer", Box::new(move || writer.run()))?,
             thread("sprag-timer", Box::new(move || timed.run_timer()))?,
+            thread("sprag-known", Box::new(move || known::run(&filled)))?,
         ];
         // What came due or expired while nobody was here.
         shared.with_index(|index| index.tick(Instant::now(), shared.now().0));
@@ -259,7 +267,7 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
     }
 
     let mut statement = connection
-        .prepare("SELECT seq, entity, state, session, expires_at, due, deliveries, parked_as, size FROM message ORDER BY seq")
+        .prepare("SELECT seq, entity, state, session, expires_at, due, deliveries, parked_as, size FROM message WHERE seq NOT IN settled ORDER BY seq")
         .map_err(text)?;
     let mut rows = statement.query([]).map_err(text)?;
     let mut sessions: HashMap<String, SessionId> = HashMap::new();

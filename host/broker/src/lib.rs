@@ -20,6 +20,7 @@ mod engine;
 mod entity;
 mod filter;
 mod index;
+mod known;
 mod listings;
 mod lock;
 mod messages;

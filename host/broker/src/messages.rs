@@ -14,6 +14,7 @@ use sprag_transport::Error;
 
 use crate::{
     codec,
+    counters::Local,
     entity::{Entity, EntityIndex, EntityKind},
     index::{Change, NEVER, Place, Slot},
     shared::{CachedMessage, ReadFailure},
@@ -186,7 +187,7 @@ fn find_by_id(
 ) -> Result<Option<i64>, Stop> {
     let mut statement = tx
         .connection
-        .prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3")?;
+        .prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3 AND seq NOT IN settled")?;
     let mut rows = statement.query((id_hash, tx.topology.entities[entity].id))?;
     while let Some(row) = rows.next()? {
         let state: i64 = row.get(1)?;
@@ -327,6 +328,43 @@ pub(crate) fn come_due(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result
         tx.changes.push(Change::Due { seq, now: Some(slot) });
     }
     Ok(())
+}
+
+/// Messages of at most so many bytes share a page with others. The limit on what waits to be swept bounds the room it takes: 2 MiB.
+const SHARES_A_PAGE: u32 = 2_048;
+/// So many rows that wait are swept.
+const SWEEP_FROM: usize = 1_024;
+
+/// The message is done. Its row goes at once, or, while the writer is busy and the row shares its page with others, a little later with them:
+/// sessions end their messages in another order than they came, so that each page would be written again for each message that leaves it.
+/// Half of what a busy engine wrote was that. Until then the number stands in `settled`, and the row is none.
+pub(crate) fn end(tx: &mut Tx<'_>, seq: i64, size: u32) -> Result<(), Stop> {
+    if !tx.is_busy || size > SHARES_A_PAGE {
+        return delete(tx, seq);
+    }
+    tx.execute("INSERT OR IGNORE INTO settled (seq) VALUES (?1)", [seq])?;
+    tx.local.settled = tx.local.settled.map(|waiting| waiting + 1);
+    Ok(())
+}
+
+/// At the end of a group: deletes the rows that [`end`] has left, when there are many, or time.
+pub(crate) fn sweep(connection: &Connection, local: &mut Local, is_busy: bool) -> rusqlite::Result<()> {
+    let waiting = match local.settled {
+        Some(waiting) => waiting,
+        None => count_settled(connection)?,
+    };
+    local.settled = Some(waiting);
+    if waiting == 0 || (is_busy && waiting < SWEEP_FROM) {
+        return Ok(());
+    }
+    connection.prepare_cached("DELETE FROM message WHERE seq IN (SELECT seq FROM settled)")?.execute([])?;
+    connection.prepare_cached("DELETE FROM settled")?.execute([])?;
+    local.settled = Some(0);
+    Ok(())
+}
+
+fn count_settled(connection: &Connection) -> rusqlite::Result<usize> {
+    connection.prepare_cached("SELECT count(*) FROM settled")?.query_row([], |row| row.get(0))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, seq: i64) -> Result<(), Stop> {

@@ -26,7 +26,7 @@ pub struct Options {
     pub group_bytes: usize,
     /// The most commands that wait for the writer; more wait before the queue. Default 8,192.
     pub queue: usize,
-    /// Pages in the write-ahead log after which the writer moves them into the file. Default 4,096 (16 MiB).
+    /// Pages in the write-ahead log after which the writer moves them into the file. Default 8,192 (32 MiB).
     pub checkpoint_pages: u32,
     /// Connections that are kept for reading. Default 4.
     pub readers: usize,
@@ -45,7 +45,7 @@ impl Options {
             group_count: 512,
             group_bytes: 8 << 20,
             queue: 8_192,
-            checkpoint_pages: 4_096,
+            checkpoint_pages: 8_192,
             readers: 4,
             busy_timeout: Duration::from_secs(5),
             clock: Arc::new(wall_clock),

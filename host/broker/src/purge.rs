@@ -52,7 +52,7 @@ pub(crate) fn tracking(tx: &mut Tx<'_>, keep: &Retention, limit: u32) -> Result<
         codes::FINAL
     );
     for id in ids(tx, &old, outcomes, room)? {
-        // An inbox record that is to be kept for longer than its event gets a row of its own.
+        // An inbox record that is to be kept for longer than its event gets a row of its own. Its hash is known with the event's.
         tx.execute(
             "INSERT INTO inbox (hash, endpoint, recorded_at, message_id) \
              SELECT hash, endpoint, recorded_at, event_id FROM event WHERE id = ?1 AND recorded_at IS NOT NULL",

@@ -10,10 +10,10 @@
 use rusqlite::Connection;
 
 /// The version that this binary writes.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// What takes a file from version `n` to `n + 1`, in order.
-const STEPS: [&str; VERSION as usize] = [V1];
+const STEPS: [&str; VERSION as usize] = [V1, V2];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -196,3 +196,6 @@ CREATE TABLE audit (
   count INTEGER NOT NULL
 );
 "#;
+
+/// Version 2: messages that are done and whose rows go later, see `messages::end`.
+const V2: &str = "CREATE TABLE settled (seq INTEGER PRIMARY KEY);";

@@ -17,6 +17,7 @@ pub(crate) use crate::cache::{Cache, CachedMessage};
 use crate::{
     entity::Topology,
     index::{Index, Pin, Post},
+    known::Known,
     options::Options,
     posts,
     stats::{Counters, Stats},
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     index: Mutex<Index>,
     pub(crate) cache: Mutex<Cache>,
     pub(crate) queue: Queue,
+    pub(crate) known: Known,
     readers: Mutex<Vec<Connection>>,
     pub(crate) endpoints: RwLock<std::collections::HashMap<sprag_core::ids::EndpointName, i64>>,
     pub(crate) declaring: tokio::sync::Mutex<()>,
@@ -58,6 +60,7 @@ impl Shared {
         Self {
             cache: Mutex::new(Cache::new(options.message_cache)),
             queue: Queue::new(options.queue.max(1)),
+            known: Known::default(),
             options,
             file,
             topology: RwLock::new(Arc::new(topology)),
@@ -222,6 +225,16 @@ impl Shared {
         let (queued, answer) = Queued::new(0, |_| Ok(()));
         let pushed = self.queue.push_now(queued);
         self.hear(pushed, answer).await
+    }
+
+    /// The same, for a thread of the engine's own.
+    pub(crate) fn flush_blocking(&self) -> Result<(), Stop> {
+        let ended = || Stop::Closed("the engine has been closed".to_owned());
+        let (queued, answer) = Queued::new(0, |_| Ok(()));
+        if !self.queue.push_now(queued) {
+            return Err(ended());
+        }
+        answer.blocking_recv().unwrap_or_else(|_| Err(ended()))
     }
 
     /// Reads with a connection of the pool. Short look-ups run where they are called; what can be long belongs to [`Shared::read_long`].

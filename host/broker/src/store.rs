@@ -22,7 +22,7 @@ use crate::{
     outbox, purge,
     shared::{ReadFailure, Shared},
     state,
-    tracking::{self, FIND_FINAL, FIND_RECORD, FIND_RECORDED_EVENT, PreparedWrite, event_hash, inbox_hash},
+    tracking::{self, FIND_FINAL, FIND_RECORD, FIND_RECORDED_EVENT, PreparedWrite, event_hash, id_hash, inbox_hash},
 };
 
 impl Shared {
@@ -37,6 +37,14 @@ impl Shared {
         }
         Ok(found)
     }
+}
+
+/// Nothing is written of any of the ids, so there is nothing to read.
+fn is_unknown(shared: &Shared, question: &Question<'_>) -> bool {
+    let excludes = |id: &str| shared.known.excludes(id_hash(question.endpoint.as_str(), id));
+    let own = question.message_id.map(MessageId::as_str);
+    let event = Some(question.event_id.as_str()).filter(|event| question.outcome && own != Some(*event));
+    [own, question.source_id.map(MessageId::as_str), event].into_iter().flatten().all(excludes)
 }
 
 fn check(shared: &Shared, connection: &Connection, question: &Question<'_>) -> Result<Answer, ReadFailure> {
@@ -88,6 +96,9 @@ fn check(shared: &Shared, connection: &Connection, question: &Question<'_>) -> R
 #[async_trait]
 impl Store for Engine {
     async fn check(&self, question: Question<'_>) -> Result<Answer, Error> {
+        if is_unknown(&self.shared, &question) {
+            return Ok(Answer::default());
+        }
         Ok(self.shared.read(|connection| check(&self.shared, connection, &question))?)
     }
 
@@ -183,6 +194,10 @@ impl Store for Engine {
 
     async fn action(&self, id: ActionId) -> Result<Option<Action>, Error> {
         Ok(self.shared.read(|connection| Ok(actions::find(connection, id)?))?)
+    }
+
+    async fn action_of_key(&self, key: &str) -> Result<Option<ActionId>, Error> {
+        Ok(self.shared.read(|connection| Ok(actions::of_key(connection, key)?))?)
     }
 
     async fn events(&self, filter: &query::EventFilter, page: &Page) -> Result<Listing<query::EventRow>, Error> {

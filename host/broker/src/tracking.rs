@@ -89,6 +89,9 @@ pub(crate) fn inbox_hash(endpoint: &EndpointName, id: &MessageId) -> i64 {
 }
 
 fn is_there(tx: &Tx<'_>, sql: &str, endpoint: i64, hash: i64, id: &MessageId) -> Result<bool, Stop> {
+    if tx.shared.known.excludes(hash) {
+        return Ok(false);
+    }
     Ok(tx.first(sql, (hash, endpoint, id.as_str()), |_| Ok(()))?.is_some())
 }
 
@@ -214,15 +217,18 @@ pub(crate) fn write(
             }
             // The first was looked up before; it is there when `recorded`.
             if (write.record.first() == Some(id) && !recorded) || !is_recorded(tx, name, endpoint, id)? {
+                let hash = inbox_hash(name, id);
+                tx.shared.known.insert(hash);
                 tx.execute(
                     "INSERT INTO inbox (hash, endpoint, recorded_at, message_id) VALUES (?1, ?2, ?3, ?4)",
-                    (inbox_hash(name, id), endpoint, tx.now.0, id.as_str()),
+                    (hash, endpoint, tx.now.0, id.as_str()),
                 )?;
             }
         }
         for id in &write.finals {
             let hash = inbox_hash(name, id);
             if !is_there(tx, FIND_FINAL, endpoint, hash, id)? {
+                tx.shared.known.insert(hash);
                 tx.execute(
                     "INSERT INTO final (hash, endpoint, at, message_id) VALUES (?1, ?2, ?3, ?4)",
                     (hash, endpoint, tx.now.0, id.as_str()),
@@ -231,9 +237,11 @@ pub(crate) fn write(
         }
         if let (Some(decision), Some(rest)) = (&write.decision, &prepared.decision) {
             let id = &decision.message_id;
+            let hash = inbox_hash(name, id);
+            tx.shared.known.insert(hash);
             tx.execute(
                 "INSERT INTO decision (hash, endpoint, message_id, outcome, rest, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                (inbox_hash(name, id), endpoint, id.as_str(), codes::outcome(decision.outcome), rest, tx.now.0),
+                (hash, endpoint, id.as_str(), codes::outcome(decision.outcome), rest, tx.now.0),
             )?;
             tx.local.decisions_used = Some(true);
         }
@@ -361,6 +369,9 @@ pub(crate) struct Head {
 }
 
 fn find_event(tx: &Tx<'_>, endpoint: i64, hash: i64, event_id: &EventId) -> Result<Option<Head>, Stop> {
+    if tx.shared.known.excludes(hash) {
+        return Ok(None);
+    }
     tx.first(
         "SELECT id, lines, outcome, attempts, recorded_at IS NOT NULL FROM event INDEXED BY event_hash WHERE hash = ?1 AND endpoint = ?2 AND event_id = ?3",
         (hash, endpoint, event_id.as_str()),
@@ -456,6 +467,7 @@ fn insert_event(
     outcome: Option<&OutcomeWrite>,
     line: Option<&HistoryLine>,
 ) -> Result<(), Stop> {
+    tx.shared.known.insert(hash);
     let lines = i64::from(line.is_some());
     let duplicates = i64::from(line.is_some_and(|line| line.kind == HistoryKind::Duplicate));
     let Some(new) = outcome else {

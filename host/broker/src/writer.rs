@@ -27,6 +27,7 @@ use crate::{
     counters::Local,
     entity::Topology,
     index::{Change, Pin},
+    messages,
     shared::{CachedMessage, Shared},
 };
 
@@ -149,6 +150,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) topology: &'a Topology,
     pub(crate) local: &'a mut Local,
     pub(crate) now: Timestamp,
+    /// Many commands share this transaction.
+    pub(crate) is_busy: bool,
     /// For the index, once this is committed.
     pub(crate) changes: Vec<Change>,
     /// For the cache of fresh messages, once this is committed.
@@ -324,6 +327,9 @@ impl Queue {
     }
 }
 
+/// A group of more commands than this leaves work that can wait to later ones.
+const BUSY_FROM: usize = 16;
+
 /// The writing end: lives in its own thread.
 pub(crate) struct Writer {
     connection: Connection,
@@ -346,7 +352,7 @@ impl Writer {
         Ok(Self { connection, shared, local, log_pages, checkpointed_at: 0 })
     }
 
-    /// Until the queue ends.
+    /// Until the queue ends; then what was left to later is done.
     pub(crate) fn run(mut self) {
         // If a command panics, this thread ends with it; then nobody may wait for an answer that never comes.
         struct Ending(Arc<Shared>);
@@ -365,6 +371,9 @@ impl Writer {
         while self.shared.queue.take(count.max(1), bytes, &mut group) {
             self.commit(&mut group);
             self.checkpoint();
+        }
+        if self.local.settled != Some(0) {
+            self.commit(&mut Vec::new());
         }
         if let Err(error) = self.move_log("TRUNCATE") {
             tracing::warn!(%error, "the log could not be moved into the file; the next start does it");
@@ -428,6 +437,7 @@ impl Writer {
 
     fn try_group(&mut self, group: &mut [Queued]) -> Result<Duration, Stop> {
         let topology = Arc::clone(&self.shared.topology.read());
+        let is_busy = group.len() > BUSY_FROM;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         for queued in group.iter_mut() {
             let mut tx = Tx {
@@ -436,6 +446,7 @@ impl Writer {
                 topology: &topology,
                 local: &mut self.local,
                 now: self.shared.now(),
+                is_busy,
                 changes: Vec::new(),
                 fresh: Vec::new(),
             };
@@ -449,6 +460,7 @@ impl Writer {
                 queued.fresh = tx.fresh;
             }
         }
+        messages::sweep(&self.connection, &mut self.local, is_busy)?;
         self.local.save(&self.connection)?;
         let syncing = Instant::now();
         self.connection.prepare_cached("COMMIT")?.execute([])?;

@@ -14,6 +14,7 @@ macro_rules! files {
 
 pub(crate) const RUST: &[File] = files!("rust":
     "Cargo.toml", "src/lib.rs", "src/message.rs", "src/outcome.rs", "src/outgoing.rs", "src/context.rs", "src/log.rs", "src/config.rs",
+    "src/memory.rs",
     "src/state.rs", "wit/handler.wit",
 );
 

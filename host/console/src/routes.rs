@@ -578,7 +578,7 @@ struct ReplayInput {
 
 async fn replay(State(shared): Ops, headers: HeaderMap, Input(input): Input<ReplayInput>) -> Answer<Count> {
     let caller = shared.caller(&headers)?;
-    if input.all == !input.sequence_numbers.is_empty() {
+    if input.all != input.sequence_numbers.is_empty() {
         return Err(Problem::new(BAD_REQUEST, "give either `sequence_numbers` or `all`"));
     }
     Ok(Json(Count {

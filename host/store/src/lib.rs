@@ -166,6 +166,8 @@ pub trait Store: Send + Sync + 'static {
         audit: query::AuditEntry,
     ) -> Result<Vec<Result<ActionId, ActionRefused>>, Error>;
     async fn action(&self, id: ActionId) -> Result<Option<Action>, Error>;
+    /// The action that a request with this key was answered with, open or ended.
+    async fn action_of_key(&self, key: &str) -> Result<Option<ActionId>, Error>;
 
     async fn events(
         &self,

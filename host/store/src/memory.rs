@@ -136,6 +136,10 @@ impl Store for MemoryStore {
         self.call(Call::Actions, |tables, _| tables.action(id))
     }
 
+    async fn action_of_key(&self, key: &str) -> Result<Option<ActionId>, Error> {
+        self.call(Call::Actions, |tables, _| tables.action_of_key(key))
+    }
+
     async fn events(
         &self,
         filter: &query::EventFilter,

@@ -157,6 +157,8 @@ pub async fn an_idempotency_key_answers_with_the_first_action(store: &Subject) {
     assert!(matches!(create_one(store, keyed("request-2")).await, Err(ActionRefused::Open { .. })));
     end(store, id, applied("skipped")).await;
     assert_eq!(create_one(store, keyed("request-1")).await, Ok(id));
+    assert_eq!(store.action_of_key("request-1").await.expect("looked up"), Some(id));
+    assert_eq!(store.action_of_key("request-3").await.expect("looked up"), None);
     let next = create_one(store, keyed("request-2")).await.expect("a refused request left no trace under its key");
     assert_ne!(next, id);
 }

@@ -392,6 +392,10 @@ impl Tables {
         self.actions.get(&id).cloned()
     }
 
+    pub(super) fn action_of_key(&self, key: &str) -> Option<ActionId> {
+        self.by_idempotency_key.get(key).copied()
+    }
+
     pub(super) fn add_audit(&mut self, entry: AuditEntry, actions: Vec<ActionId>) {
         let id = self.next();
         self.audit.insert(id, (entry, actions));

@@ -41,9 +41,16 @@ fn refuse_reserved(message: &Message) -> Result<()> {
 pub(super) async fn act(host: &Host, wish: EventAction, caller: &Caller) -> Result<view::Action> {
     let (index, row) = listings::find(host, &wish.event, wish.endpoint.as_ref()).await?;
     let endpoint = host.endpoint(&row.endpoint)?;
-    // A repeated request is answered like the first, by its key; the store knows it.
-    if caller.idempotency_key.is_none() || row.open_action.is_none() {
-        check_state(host, index, wish.kind, &row, wish.again)?;
+    // A repeated request is answered like the first, whatever has become of the event since.
+    if let Some(key) = idempotency_key(wish.kind, endpoint, &row.outcome.event_id, caller)
+        && let Some(first) = endpoint.store.action_of_key(&key).await.map_err(convert::store_error)?
+    {
+        return action(host, ActionId(host.public_id(index, first.0)), Duration::ZERO).await;
+    }
+    if let Err(error) = check_state(host, index, wish.kind, &row, wish.again)
+        && !ends_a_stuck_block(endpoint, wish.kind, &row).await?
+    {
+        return Err(error);
     }
     let new = new_action(host, index, endpoint, &row, &wish, caller).await?;
     let entry =
@@ -96,6 +103,25 @@ fn check_state(host: &Host, store: usize, kind: ActionKind, row: &query::EventRo
     if allowed { Ok(()) } else { Err(Error::Conflict(since)) }
 }
 
+/// Whether the event has its end and blocks its session all the same (P9): its end was written by a holder that had lost the session, on a
+/// transport without one transaction. A skip or a resubmission then unblocks the session and changes nothing else.
+async fn ends_a_stuck_block(endpoint: &EndpointConfig, kind: ActionKind, row: &query::EventRow) -> Result<bool> {
+    let (true, true, None, Some(id)) = (
+        matches!(kind, ActionKind::Skip | ActionKind::Resubmit),
+        row.outcome.outcome.is_final(),
+        row.open_action,
+        &row.outcome.session,
+    ) else {
+        return Ok(false);
+    };
+    Ok(session(endpoint, id).await?.is_some_and(|(state, ..)| state.is_blocked_by(&row.outcome.event_id)))
+}
+
+/// One key may stand for a whole group, so the event is part of it.
+fn idempotency_key(kind: ActionKind, endpoint: &EndpointConfig, event_id: &EventId, caller: &Caller) -> Option<String> {
+    caller.idempotency_key.as_ref().map(|key| format!("{key}|{}|{}|{event_id}", kind.name(), endpoint.name))
+}
+
 async fn new_action(
     host: &Host,
     store: usize,
@@ -127,11 +153,7 @@ async fn new_action(
         session: row.outcome.session.clone(),
         reason: wish.reason.clone(),
         by: caller.name.clone(),
-        // One key may stand for a whole group, so the event is part of it.
-        idempotency_key: caller
-            .idempotency_key
-            .as_ref()
-            .map(|key| format!("{key}|{}|{}|{event_id}", wish.kind.name(), endpoint.name)),
+        idempotency_key: idempotency_key(wish.kind, endpoint, event_id, caller),
         control,
         source: endpoint.source.clone(),
     })

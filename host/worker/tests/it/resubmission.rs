@@ -1,8 +1,17 @@
 //! An operator runs an event again: as often as needed, and under its session's order.
 
-use sprag_core::{action::ActionKind, operations, outcome::Outcome, run::End};
+use std::time::Duration;
 
-use crate::world::{Bench, Setup, World, both, fails, retries, until};
+use sprag_core::{
+    action::ActionKind,
+    operations,
+    outcome::Outcome,
+    run::End,
+    session_state::{Block, BlockKind, SessionState},
+    time::Timestamp,
+};
+
+use crate::world::{Bench, SOURCE, Setup, World, both, fails, retries, until};
 
 both! {
     an_event_can_be_resubmitted_until_it_succeeds
@@ -10,6 +19,8 @@ both! {
     a_failed_resubmission_is_retried_like_a_first_run
     what_is_done_cannot_be_resubmitted
     of_two_actions_one_wins
+    a_repeated_request_is_answered_like_the_first
+    a_completed_event_that_still_blocks_can_be_skipped
 }
 
 /// A35, A36, P11, P13: three resubmissions fail, each is accepted, the fourth succeeds; then the event is completed, its attempts have only
@@ -103,5 +114,46 @@ async fn of_two_actions_one_wins(bench: Bench) {
     world.answered(skip.id).await;
     assert_eq!(world.outcome("E1").await, Some(Outcome::Skipped));
     assert_eq!(world.script.runs_of("E1"), 1);
+    world.end().await;
+}
+
+/// A39: the same key asks for the same action, also when that has ended and the event may not be skipped any more.
+async fn a_repeated_request_is_answered_like_the_first(bench: Bench) {
+    let world = World::start(bench, Setup::default(), |_, _| fails("no")).await;
+    world.send_events("s", &["E1"]).await;
+    world.until_outcome("E1", Outcome::Failed).await;
+    let first = world.act_with_key(ActionKind::Skip, "E1", "k").await.expect("it is accepted");
+    world.answered(first.id).await;
+    let again = world.act_with_key(ActionKind::Skip, "E1", "k").await.expect("it is the same request");
+    assert_eq!(again.id, first.id);
+    let other = world.act_with_key(ActionKind::Skip, "E1", "k2").await;
+    assert!(matches!(other, Err(operations::Error::Conflict(_))), "{other:?}");
+    world.end().await;
+}
+
+/// P9: an end that was written by a holder that had lost the session leaves the session blocked by an event that is done. A skip unblocks it.
+async fn a_completed_event_that_still_blocks_can_be_skipped(bench: Bench) {
+    let world = World::start(bench, Setup::default(), |_, _| End::Done).await;
+    world.send_events("s", &["E1"]).await;
+    world.until_outcome("E1", Outcome::Completed).await;
+    world.until_idle().await;
+    let block = Block {
+        event_id: "E1".into(),
+        source_id: Some("m-E1".into()),
+        kind: BlockKind::Failure,
+        attempt: 1,
+        since_attempt: 1,
+        since: Timestamp(1),
+    };
+    let stuck = SessionState { block: Some(block), ..SessionState::default() };
+    let session =
+        world.transport.accept(&SOURCE.into(), &"s".into(), Duration::from_secs(10)).await.expect("it is free");
+    session.set_state(stuck.to_bytes().map(Into::into)).await.expect("it is held");
+    session.release(Duration::ZERO).await.expect("it is held");
+    world.send_events("s", &["E2"]).await;
+    world.until_outcome("E2", Outcome::Deferred).await;
+    world.act_and_wait(ActionKind::Skip, "E1").await;
+    world.until_outcome("E2", Outcome::Completed).await;
+    assert_eq!(world.outcome("E1").await, Some(Outcome::Completed), "what is final stays");
     world.end().await;
 }

@@ -588,6 +588,19 @@ impl World {
         self.wish(kind, event, None).await
     }
 
+    /// As one request, which may be repeated.
+    pub(crate) async fn act_with_key(
+        &self,
+        kind: ActionKind,
+        event: &str,
+        key: &str,
+    ) -> operations::Result<view::Action> {
+        let caller = Caller { idempotency_key: Some(key.to_owned()), ..operator() };
+        let (event, reason) = (event.to_owned(), Some("told so".into()));
+        let wish = EventAction { kind, event, endpoint: None, reason, body: None, again: false };
+        self.operations.act(wish, &caller).await
+    }
+
     async fn wish(&self, kind: ActionKind, event: &str, body: Option<Body>) -> operations::Result<view::Action> {
         let reason = Some("told so".into());
         let again = body.is_some();
