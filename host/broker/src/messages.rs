@@ -7,15 +7,16 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use sha2::{Digest as _, Sha256};
 use sprag_core::{
     ids::{MessageId, SequenceNumber, SessionId},
-    message::{Body, Message},
+    message::{Body, Message, Value, property},
     time::Timestamp,
 };
 use sprag_transport::Error;
 
 use crate::{
     codec,
-    entity::{Entity, EntityIndex, EntityKind},
-    index::{Change, NEVER, Place, Slot},
+    entity::{Entity, EntityIndex, EntityKind, MAX_HOPS},
+    filter,
+    index::{Change, NEVER, Place, Settled, Slot, Taken},
     shared::{CachedMessage, ReadFailure},
     writer::{Stop, Tx},
 };
@@ -24,6 +25,8 @@ const ACTIVE: i64 = 0;
 pub(crate) const SCHEDULED: i64 = 1;
 pub(crate) const PARKED: i64 = 2;
 pub(crate) const DEAD: i64 = 3;
+pub(crate) const DEFERRED: i64 = 4;
+pub(crate) const DEAD_DEFERRED: i64 = 5;
 const ID_ASSIGNED: i64 = 1;
 
 /// What a row costs beside the message's own bytes, about.
@@ -43,6 +46,8 @@ pub(crate) struct Prepared {
     body: BodyBytes,
     id_hash: i64,
     id_assigned: bool,
+    /// The number under which it was accepted, where it had one before this.
+    enqueue_seq: Option<i64>,
     pub(crate) size: u32,
 }
 
@@ -82,7 +87,7 @@ impl Prepared {
         let size = u32::try_from(header.len() + body.bytes().len())
             .map_err(|_| Error::Refused("the message has more than 4 GiB".to_owned()))?;
         let id_hash = message.message_id.as_ref().map_or(0, |id| hash8(id.as_str()));
-        Ok(Self { message: Arc::new(message), header, body, id_hash, id_assigned: false, size })
+        Ok(Self { message: Arc::new(message), header, body, id_hash, id_assigned: false, enqueue_seq: None, size })
     }
 
     /// For the bound of a group.
@@ -127,15 +132,29 @@ pub(crate) fn check_room(tx: &Tx<'_>, entity: EntityIndex, bytes: u64) -> Result
     Ok(())
 }
 
-/// Sends: through duplicate detection, to every subscription of a topic whose filter lets it through.
+/// Refuses what was meant for an entity that has been removed since.
+fn alive(tx: &Tx<'_>, entity: EntityIndex) -> Result<(), Stop> {
+    let target = &tx.topology.entities[entity];
+    match target.is_gone() {
+        true => Err(Error::NoSuchEntity(target.spec.name.clone()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Sends: through duplicate detection, to every subscription of a topic whose rules let it through, onward where the entity forwards.
 pub(crate) fn send(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) -> Result<SequenceNumber, Stop> {
+    alive(tx, entity)?;
+    accept(tx, entity, prepared, 0)
+}
+
+fn accept(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, hops: u32) -> Result<SequenceNumber, Stop> {
     let target = Arc::clone(&tx.topology.entities[entity]);
     if let Some(window) = target.spec.duplicate_detection.filter(|_| !prepared.id_assigned)
         && let Some(first) = seen_before(tx, &target, prepared, window)?
     {
         return Ok(first);
     }
-    let seq = put(tx, entity, prepared, Sender::Client)?;
+    let seq = put(tx, entity, prepared, Sender::Client, hops)?;
     if target.spec.duplicate_detection.is_some() && !prepared.id_assigned {
         tx.execute(
             "INSERT INTO seen (entity, id_hash, message_id, at, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -170,10 +189,11 @@ pub(crate) fn enqueue(
     entity: EntityIndex,
     prepared: &Prepared,
 ) -> Result<Option<SequenceNumber>, Stop> {
+    alive(tx, entity)?;
     if !prepared.id_assigned && find_by_id(tx, entity, prepared.id_hash, prepared.id(), false)?.is_some() {
         return Ok(None);
     }
-    put(tx, entity, prepared, Sender::Host).map(Some)
+    put(tx, entity, prepared, Sender::Host, 0).map(Some)
 }
 
 /// A message of the entity by its id, dead letters apart.
@@ -184,9 +204,9 @@ fn find_by_id(
     id: &MessageId,
     scheduled_only: bool,
 ) -> Result<Option<i64>, Stop> {
-    let mut statement = tx
-        .connection
-        .prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3")?;
+    let mut statement = tx.connection.prepare_cached(
+        "SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state NOT IN (3, 5)",
+    )?;
     let mut rows = statement.query((id_hash, tx.topology.entities[entity].id))?;
     while let Some(row) = rows.next()? {
         let state: i64 = row.get(1)?;
@@ -209,43 +229,173 @@ enum Sender {
     Host,
 }
 
-fn put(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, sender: Sender) -> Result<SequenceNumber, Stop> {
+fn put(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    sender: Sender,
+    hops: u32,
+) -> Result<SequenceNumber, Stop> {
     let due = prepared.message.scheduled_for.map(|at| at.0).filter(|at| *at > tx.now.0);
     let target = &tx.topology.entities[entity];
     if due.is_none() && target.spec.kind == EntityKind::Topic {
-        return publish(tx, entity, prepared);
+        return publish(tx, entity, prepared, hops);
+    }
+    if due.is_none() && target.spec.forward_to.is_some() {
+        return forward(tx, entity, prepared, hops).map(SequenceNumber);
     }
     let place = due.map_or(Place::Active, Place::Scheduled);
     put_row(tx, entity, prepared, place, sender).map(SequenceNumber)
 }
 
-/// One copy to each subscription that wants it. The number is the first copy's; with no copy it names nothing.
-fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared) -> Result<SequenceNumber, Stop> {
+/// A copy, or several, to each subscription whose rules want it. The number is the first copy's; with no copy it names nothing.
+fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared, hops: u32) -> Result<SequenceNumber, Stop> {
     let mut first = None;
     for subscription in tx.topology.entities[topic].subscriptions.clone() {
         let target = Arc::clone(&tx.topology.entities[subscription]);
-        if !target.filter.matches(&prepared.message) {
+        if target.is_gone() {
             continue;
         }
-        let seq = put_row(tx, subscription, prepared, Place::Active, Sender::Client)?;
-        if target.spec.requires_session && prepared.message.session_id.is_none() {
-            // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
-            tx.execute(
-                "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4 WHERE seq = ?1",
-                (
-                    seq,
-                    tx.now.0,
-                    "Session ID is null",
-                    "the subscription requires sessions and the message has no session id",
-                ),
-            )?;
-            if let Some(Change::Insert { place, .. }) = tx.changes.last_mut() {
-                *place = Place::Dead;
-            }
+        let copies = filter::copies(&target.rules, &prepared.message);
+        if copies.plain {
+            let seq = land(tx, subscription, prepared, hops)?;
+            first.get_or_insert(seq);
         }
-        first.get_or_insert(seq);
+        for message in copies.changed {
+            // What an action has made of it need not be a message that the subscription takes.
+            let made = target.spec.accepts(&message, 0).and_then(|()| Prepared::exact(message));
+            let seq = match made {
+                Ok(made) => {
+                    let (id_assigned, enqueue_seq) = (prepared.id_assigned, prepared.enqueue_seq);
+                    land(tx, subscription, &Prepared { id_assigned, enqueue_seq, ..made }, hops)?
+                }
+                Err(error) => put_dead(tx, subscription, prepared, "RuleActionFailed", &error.to_string())?,
+            };
+            first.get_or_insert(seq);
+        }
     }
     Ok(SequenceNumber(first.unwrap_or_else(|| tx.local.next_sequence())))
+}
+
+/// A copy arrives at its subscription.
+fn land(tx: &mut Tx<'_>, subscription: EntityIndex, prepared: &Prepared, hops: u32) -> Result<i64, Stop> {
+    let spec = &tx.topology.entities[subscription].spec;
+    if spec.forward_to.is_some() {
+        return forward(tx, subscription, prepared, hops);
+    }
+    if spec.requires_session && prepared.message.session_id.is_none() {
+        // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
+        let problem = "the subscription requires sessions and the message has no session id";
+        return put_dead(tx, subscription, prepared, "Session ID is null", problem);
+    }
+    put_row(tx, subscription, prepared, Place::Active, Sender::Client)
+}
+
+/// A message that cannot be where it belongs: among the dead letters, with the reason.
+fn put_dead(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    reason: &str,
+    description: &str,
+) -> Result<i64, Stop> {
+    let seq = put_row(tx, entity, prepared, Place::Active, Sender::Client)?;
+    tx.execute(
+        "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL WHERE seq = ?1",
+        (seq, tx.now.0, reason, sprag_core::outcome::clip(description)),
+    )?;
+    // As a dead letter it reads differently.
+    tx.fresh.pop();
+    if let Some(Change::Insert { place, slot, .. }) = tx.changes.last_mut() {
+        *place = Place::Dead;
+        slot.expires_at = NEVER;
+    }
+    Ok(seq)
+}
+
+/// A message goes on to the entity that this one forwards to, or stays among the dead letters here.
+fn forward(tx: &mut Tx<'_>, from: EntityIndex, prepared: &Prepared, hops: u32) -> Result<i64, Stop> {
+    let entity = &tx.topology.entities[from];
+    match onward(tx, entity.forward_to, prepared, hops) {
+        Ok(to) => Ok(accept(tx, to, prepared, hops + 1)?.0),
+        Err((reason, problem)) => put_dead(tx, from, prepared, reason, &problem),
+    }
+}
+
+/// Whether a message can go on to an entity; or the reason, and what is wrong.
+fn onward(
+    tx: &Tx<'_>,
+    to: Option<EntityIndex>,
+    prepared: &Prepared,
+    hops: u32,
+) -> Result<EntityIndex, (&'static str, String)> {
+    const UNDELIVERABLE: &str = "ForwardingFailed";
+    let Some(to) = to.filter(|to| !tx.topology.entities[*to].is_gone()) else {
+        return Err((UNDELIVERABLE, "the entity that it would be forwarded to is not there".into()));
+    };
+    let spec = &tx.topology.entities[to].spec;
+    if hops >= MAX_HOPS {
+        let problem = format!("it has been forwarded {hops} times and would go on to {}", spec.name);
+        return Err(("MaxTransferHopCountExceeded", problem));
+    }
+    if !spec.status.sends() {
+        return Err((UNDELIVERABLE, format!("{} takes no messages: its status is {:?}", spec.name, spec.status)));
+    }
+    let size = prepared.size.into();
+    let taken = spec.accepts(&prepared.message, size).map_err(Stop::from).and_then(|()| check_room(tx, to, size));
+    taken.map(|()| to).map_err(|stop| (UNDELIVERABLE, stop.to_string()))
+}
+
+/// A message that waits on an entity which forwards since. False: it has become a dead letter of this one, or stays one.
+pub(crate) fn forward_row(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Stop> {
+    let (entity, seq) = (taken.entity, taken.slot.seq);
+    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(true) };
+    if taken.place == Place::Dead {
+        return forward_dead(tx, entity, seq, row.reason.as_deref(), row.description.as_deref());
+    }
+    let to = tx.topology.entities[entity].forward_to;
+    let prepared = Prepared { id_assigned: row.id_assigned, ..Prepared::exact(row.message)? };
+    match onward(tx, to, &prepared, 0) {
+        Ok(to) => {
+            accept(tx, to, &prepared, 1)?;
+            delete(tx, seq)?;
+            Ok(true)
+        }
+        Err((reason, problem)) => {
+            let how = to_dead_letters(tx, entity, seq, Some(reason), Some(&problem))?;
+            Ok(how != Settled::Dead)
+        }
+    }
+}
+
+/// A dead letter goes on to the entity that takes those of this one. False: it cannot.
+fn forward_dead(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    seq: i64,
+    reason: Option<&str>,
+    description: Option<&str>,
+) -> Result<bool, Stop> {
+    let source = Arc::clone(&tx.topology.entities[entity]);
+    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(false) };
+    let mut message = row.message;
+    name_the_reason(&mut message, reason, description);
+    message.scheduled_for = None;
+    message.rare_mut().dead_letter_source.get_or_insert_with(|| source.spec.name.clone());
+    let prepared = Prepared { id_assigned: row.id_assigned, ..Prepared::exact(message)? };
+    let Ok(to) = onward(tx, source.forward_dead_letters_to, &prepared, 0) else { return Ok(false) };
+    accept(tx, to, &prepared, 1)?;
+    delete(tx, seq)?;
+    Ok(true)
+}
+
+/// Writes into a dead letter why it is one, as its receivers expect it.
+pub(crate) fn name_the_reason(message: &mut Message, reason: Option<&str>, description: Option<&str>) {
+    for (name, text) in [(property::DEAD_LETTER_REASON, reason), (property::DEAD_LETTER_DESCRIPTION, description)] {
+        if let Some(text) = text {
+            message.set_property(name, Value::string(text));
+        }
+    }
 }
 
 fn put_row(
@@ -287,6 +437,9 @@ fn put_row(
             header,
             body,
         ])?;
+    if let Some(accepted) = prepared.enqueue_seq {
+        tx.execute("UPDATE message SET enqueue_seq = ?2 WHERE seq = ?1", (seq, accepted))?;
+    }
     let slot = Slot { seq, expires_at: expires_at.unwrap_or(NEVER), deliveries: 0, size: prepared.size };
     tx.changes.push(Change::Insert { entity, session: prepared.message.session_id.clone(), slot, place });
     if place == Place::Active {
@@ -295,6 +448,7 @@ fn put_row(
             enqueued_at: tx.now,
             id_assigned: prepared.id_assigned,
             parked_as: None,
+            enqueue_seq: prepared.enqueue_seq,
             size: prepared.size,
         };
         tx.fresh.push((seq, fresh));
@@ -304,20 +458,27 @@ fn put_row(
 
 /// A scheduled message becomes one that can be received, under a new number: it takes its place behind what is there now.
 pub(crate) fn come_due(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<(), Stop> {
-    if tx.topology.entities[entity].spec.kind == EntityKind::Topic {
-        let Some(message) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED)
-        else {
+    let spec = &tx.topology.entities[entity].spec;
+    if spec.kind == EntityKind::Topic || spec.forward_to.is_some() {
+        let Some(row) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED) else {
             return Ok(());
         };
-        let prepared = Prepared { id_assigned: message.id_assigned, ..Prepared::new(message.message)? };
-        publish(tx, entity, &prepared)?;
+        let prepared = Prepared {
+            id_assigned: row.id_assigned,
+            enqueue_seq: row.enqueue_seq.or(Some(seq)),
+            ..Prepared::new(row.message)?
+        };
+        match tx.topology.entities[entity].spec.kind {
+            EntityKind::Topic => drop(publish(tx, entity, &prepared, 0)?),
+            _ => drop(forward(tx, entity, &prepared, 0)?),
+        }
         delete(tx, seq)?;
         tx.changes.push(Change::Due { seq, now: None });
         return Ok(());
     }
     let new = tx.local.next_sequence();
     let moved = tx.first(
-        "UPDATE message SET seq = ?2, state = 0, due = NULL, enqueued_at = ?3 WHERE seq = ?1 AND state = 1 RETURNING expires_at, size",
+        "UPDATE message SET seq = ?2, enqueue_seq = coalesce(enqueue_seq, seq), state = 0, due = NULL, enqueued_at = ?3 WHERE seq = ?1 AND state = 1 RETURNING expires_at, size",
         (seq, new, tx.now.0),
         |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)),
     )?;
@@ -334,12 +495,46 @@ pub(crate) fn delete(tx: &mut Tx<'_>, seq: i64) -> Result<(), Stop> {
     Ok(())
 }
 
-pub(crate) fn to_dead_letters(tx: &mut Tx<'_>, seq: i64, reason: &str, description: &str) -> Result<(), Stop> {
+/// To the dead letters of its entity, or on to where those go. Answers what has become of it: dead, or gone from here.
+pub(crate) fn to_dead_letters(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    seq: i64,
+    reason: Option<&str>,
+    description: Option<&str>,
+) -> Result<Settled, Stop> {
+    let forwards = tx.topology.entities[entity].spec.forward_dead_letters_to.is_some();
+    if forwards && forward_dead(tx, entity, seq, reason, description)? {
+        return Ok(Settled::Gone);
+    }
     tx.execute(
         "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL, deliveries = 0, parked_as = NULL \
          WHERE seq = ?1",
-        (seq, tx.now.0, reason, sprag_core::outcome::clip(description)),
+        (seq, tx.now.0, reason, description.map(sprag_core::outcome::clip)),
     )?;
+    Ok(Settled::Dead)
+}
+
+/// Set aside by a client.
+pub(crate) fn defer(tx: &mut Tx<'_>, seq: i64, deliveries: u32, dead: bool) -> Result<(), Stop> {
+    let state = if dead { DEAD_DEFERRED } else { DEFERRED };
+    tx.execute(
+        "UPDATE message SET state = ?2, deliveries = ?3, moved_at = coalesce(moved_at, ?4) WHERE seq = ?1",
+        (seq, state, deliveries, tx.now.0),
+    )?;
+    Ok(())
+}
+
+/// Sets application properties of a message that is here already.
+pub(crate) fn modify(tx: &mut Tx<'_>, seq: i64, properties: &[(Arc<str>, Value)]) -> Result<(), Stop> {
+    if properties.is_empty() {
+        return Ok(());
+    }
+    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(()) };
+    let mut message = row.message;
+    message.properties.extend(properties.iter().cloned());
+    let (header, _) = codec::encode(&message).map_err(|error| Error::Refused(error.to_string()))?;
+    tx.execute("UPDATE message SET header = ?2 WHERE seq = ?1", (seq, header))?;
     Ok(())
 }
 
@@ -408,12 +603,12 @@ pub(crate) fn set_session_state(
     let id = tx.topology.entities[entity].id;
     match state {
         Some(state) => tx.execute(
-            "INSERT OR REPLACE INTO session (entity, session, state) VALUES (?1, ?2, ?3)",
-            (id, session.as_str(), &state[..]),
+            "INSERT OR REPLACE INTO session (entity, session, state, updated_at) VALUES (?1, ?2, ?3, ?4)",
+            (id, session.as_str(), &state[..], tx.now.0),
         )?,
         None => tx.execute("DELETE FROM session WHERE entity = ?1 AND session = ?2", (id, session.as_str()))?,
     };
-    tx.changes.push(Change::State { entity, session: session.clone(), state: state.cloned() });
+    tx.changes.push(Change::State { entity, session: session.clone(), state: state.cloned(), at: tx.now.0 });
     Ok(())
 }
 
@@ -428,13 +623,15 @@ pub(crate) struct MessageRow {
     pub(crate) reason: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) size: u32,
+    pub(crate) enqueue_seq: Option<i64>,
+    pub(crate) expires_at: Option<Timestamp>,
     pub(crate) message: Message,
 }
 
 pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<MessageRow>, ReadFailure> {
     let mut statement = connection.prepare_cached(
-        "SELECT entity, state, session, enqueued_at, flags, parked_as, moved_at, reason, description, size, header, body \
-         FROM message WHERE seq = ?1",
+        "SELECT entity, state, session, enqueued_at, flags, parked_as, moved_at, reason, description, size, header, body, \
+         enqueue_seq, expires_at FROM message WHERE seq = ?1",
     )?;
     let read = |row: &Row<'_>| -> rusqlite::Result<Result<MessageRow, codec::Error>> {
         let session = row.get_ref(2)?.as_str_or_null()?;
@@ -452,6 +649,8 @@ pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<Messa
             reason: row.get(7)?,
             description: row.get(8)?,
             size: row.get(9)?,
+            enqueue_seq: row.get(12)?,
+            expires_at: row.get::<_, Option<i64>>(13)?.map(Timestamp),
             message,
         }))
     };

@@ -1,4 +1,4 @@
-//! Sessions: one holder at a time, one message at a time, in order.
+//! Sessions: one holder at a time, messages in order: one at a time for a worker, several for a client that asks for several.
 
 use std::{
     collections::VecDeque,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sprag_core::{ids::SessionId, message::Origin};
+use sprag_core::ids::SessionId;
 use sprag_transport::Error;
 use tokio::sync::Notify;
 
@@ -20,7 +20,11 @@ pub(crate) struct Sess {
     pub(crate) active: VecDeque<Slot>,
     /// In parking order.
     pub(crate) parked: VecDeque<(u32, Slot)>,
+    /// In sequence order; to be asked for by number.
+    pub(crate) deferred: Vec<Slot>,
     pub(crate) state: Option<Bytes>,
+    /// When the state was last set, in wall time.
+    pub(crate) state_at: i64,
     pub(crate) holder: Option<Box<Holder>>,
     /// Not offered before; the token names the deadline.
     pause: Option<(Instant, u64)>,
@@ -38,8 +42,12 @@ pub(crate) struct Holder {
     busy: u32,
     /// Given back or lapsed while a command was busy: not offered before then, once the last one has ended.
     gone: Option<Instant>,
+    /// The lock lapsed; it was not given back.
+    lapsed: bool,
     pub(crate) main: Option<Current>,
     pub(crate) parked: Option<Current>,
+    /// What a client has in its hands.
+    pub(crate) flight: Vec<Current>,
     /// For the holder who waits for a message.
     wake: Arc<Notify>,
 }
@@ -49,11 +57,30 @@ pub(crate) struct Holder {
 pub(crate) struct Current {
     lock: u64,
     pub(crate) slot: Slot,
+    /// Where it came from, and goes back to.
+    pub(crate) from: CameFrom,
     /// For one that came from the parked messages.
     pub(crate) number: u32,
     settling: bool,
     /// It was put aside: its row waits among the parked ones, and settling ends the delivery only.
     aside: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CameFrom {
+    Active,
+    Parked,
+    Deferred,
+}
+
+impl CameFrom {
+    fn place(self, number: u32) -> Place {
+        match self {
+            Self::Active => Place::Active,
+            Self::Parked => Place::Parked(number),
+            Self::Deferred => Place::Deferred,
+        }
+    }
 }
 
 pub(crate) enum Accept {
@@ -69,17 +96,21 @@ pub(crate) struct Handed {
 }
 
 impl Holder {
-    fn current(&mut self, lock: u64) -> Option<&mut Current> {
-        [&mut self.main, &mut self.parked]
-            .into_iter()
-            .find_map(|current| current.as_mut().filter(|current| current.lock == lock))
+    pub(crate) fn in_hand(&self) -> impl Iterator<Item = &Current> {
+        self.main.iter().chain(&self.parked).chain(&self.flight)
     }
 
-    fn take(&mut self, lock: u64) -> Option<(Current, Origin)> {
+    fn current(&mut self, lock: u64) -> Option<&mut Current> {
+        let in_hand = self.main.iter_mut().chain(&mut self.parked).chain(&mut self.flight);
+        in_hand.into_iter().find(|current| current.lock == lock)
+    }
+
+    fn take(&mut self, lock: u64) -> Option<Current> {
         let take = |current: &mut Option<Current>| current.take_if(|current| current.lock == lock);
-        take(&mut self.main)
-            .map(|current| (current, Origin::Main))
-            .or_else(|| take(&mut self.parked).map(|current| (current, Origin::Parked)))
+        take(&mut self.main).or_else(|| take(&mut self.parked)).or_else(|| {
+            let at = self.flight.iter().position(|current| current.lock == lock)?;
+            Some(self.flight.remove(at))
+        })
     }
 }
 
@@ -87,6 +118,7 @@ impl Sess {
     fn is_idle(&self) -> bool {
         self.active.is_empty()
             && self.parked.is_empty()
+            && self.deferred.is_empty()
             && self.state.is_none()
             && self.holder.is_none()
             && !self.queued
@@ -96,8 +128,19 @@ impl Sess {
 
     /// Messages that are the entity's own, in hand or not.
     pub(crate) fn active_count(&self) -> u64 {
-        let in_hand = self.holder.as_ref().and_then(|holder| holder.main).is_some_and(|current| !current.aside);
-        self.active.len() as u64 + u64::from(in_hand)
+        self.active.len() as u64 + self.in_hand(CameFrom::Active).count() as u64
+    }
+
+    /// All its messages, in hand or not.
+    pub(crate) fn message_count(&self) -> u64 {
+        let deferred = self.deferred.len() + self.in_hand(CameFrom::Deferred).count();
+        self.active_count() + self.parked_count() + deferred as u64
+    }
+
+    /// What the holder has of it, and has not put aside.
+    pub(crate) fn in_hand(&self, from: CameFrom) -> impl Iterator<Item = &Current> {
+        let in_hand = self.holder.iter().flat_map(|holder| holder.in_hand());
+        in_hand.filter(move |current| current.from == from && !current.aside)
     }
 
     pub(crate) fn parked_count(&self) -> u64 {
@@ -116,6 +159,21 @@ impl Sess {
         } else {
             let at = self.active.partition_point(|other| other.seq < slot.seq);
             self.active.insert(at, slot);
+        }
+    }
+
+    fn put_deferred(&mut self, slot: Slot) {
+        let at = self.deferred.partition_point(|other| other.seq < slot.seq);
+        self.deferred.insert(at, slot);
+    }
+
+    /// Who holds it and who waits for it looks again.
+    pub(super) fn wake_all(&self) {
+        if let Some(holder) = &self.holder {
+            holder.wake.notify_one();
+        }
+        if let Some(waiters) = &self.waiters {
+            waiters.notify_waiters();
         }
     }
 
@@ -139,8 +197,13 @@ impl Index {
         self.entities[entity].sessions.entry(session).or_default().put_parked(number, slot);
     }
 
-    pub(super) fn set_state(&mut self, entity: EntityIndex, session: SessionId, state: Option<Bytes>) {
-        self.entities[entity].sessions.entry(session.clone()).or_default().state = state;
+    pub(super) fn put_deferred(&mut self, entity: EntityIndex, session: SessionId, slot: Slot) {
+        self.entities[entity].sessions.entry(session).or_default().put_deferred(slot);
+    }
+
+    pub(super) fn set_state(&mut self, entity: EntityIndex, session: SessionId, state: Option<Bytes>, at: i64) {
+        let sess = self.entities[entity].sessions.entry(session.clone()).or_default();
+        (sess.state, sess.state_at) = (state, at);
         self.tidy(entity, &session);
     }
 
@@ -200,7 +263,17 @@ impl Index {
         if let Some((until, token)) = sess.pause.take() {
             self.deadlines.remove(&(until, token));
         }
-        let holder = Holder { token, until, busy: 0, gone: None, main: None, parked: None, wake: Arc::clone(&wake) };
+        let holder = Holder {
+            token,
+            until,
+            busy: 0,
+            gone: None,
+            lapsed: false,
+            main: None,
+            parked: None,
+            flight: Vec::new(),
+            wake: Arc::clone(&wake),
+        };
         sess.holder = Some(Box::new(holder));
         self.deadlines.insert((until, token), Deadline::SessionLock { entity, session: session.clone() });
         (token, wake)
@@ -245,6 +318,11 @@ impl Index {
         self.held_holder(entity, session, token, now).map_or(Duration::ZERO, |holder| holder.until - now)
     }
 
+    /// Whether the token holds the session.
+    pub(crate) fn holds(&mut self, entity: EntityIndex, session: &SessionId, token: u64, now: Instant) -> bool {
+        self.held(entity, session, token, now).is_ok()
+    }
+
     pub(crate) fn state(
         &mut self,
         entity: EntityIndex,
@@ -275,9 +353,66 @@ impl Index {
             slot.deliveries += 1;
             let lock = self.token();
             let holder = self.held_holder(entity, session, token, now)?;
-            holder.main = Some(Current { lock, slot, number: 0, settling: false, aside: false });
+            holder.main =
+                Some(Current { lock, slot, from: CameFrom::Active, number: 0, settling: false, aside: false });
             return Ok(Some(Handed { lock, slot }));
         }
+    }
+
+    /// Up to `max` messages of the session, for a client that works on several at once.
+    pub(crate) fn next_several(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        max: usize,
+        now: Instant,
+        wall: i64,
+    ) -> Result<Vec<Handed>, Error> {
+        let mut handed = Vec::new();
+        while handed.len() < max {
+            let Some(mut slot) = self.held(entity, session, token, now)?.active.pop_front() else { break };
+            if self.bury_if_over(entity, Some(session), slot, Place::Active, wall) {
+                continue;
+            }
+            slot.deliveries += 1;
+            let lock = self.token();
+            let current = Current { lock, slot, from: CameFrom::Active, number: 0, settling: false, aside: false };
+            self.held_holder(entity, session, token, now)?.flight.push(current);
+            handed.push(Handed { lock, slot });
+        }
+        // So that a lost session is noticed where nothing waits, too.
+        self.held(entity, session, token, now)?;
+        Ok(handed)
+    }
+
+    /// The deferred messages of these numbers, all or none; the first that is not there is answered.
+    pub(crate) fn take_deferred(
+        &mut self,
+        entity: EntityIndex,
+        session: &SessionId,
+        token: u64,
+        seqs: &[i64],
+        now: Instant,
+    ) -> Result<Result<Vec<Handed>, i64>, Error> {
+        let deferred = &self.held(entity, session, token, now)?.deferred;
+        let place = |seq: &i64| deferred.binary_search_by_key(seq, |slot| slot.seq);
+        let mut each = seqs.iter().enumerate();
+        if let Some((_, missing)) = each.find(|(n, seq)| place(seq).is_err() || seqs[..*n].contains(seq)) {
+            return Ok(Err(*missing));
+        }
+        let mut handed = Vec::with_capacity(seqs.len());
+        for seq in seqs {
+            let deferred = &mut self.held(entity, session, token, now)?.deferred;
+            let at = deferred.binary_search_by_key(seq, |slot| slot.seq).expect("just seen");
+            let mut slot = deferred.remove(at);
+            slot.deliveries += 1;
+            let lock = self.token();
+            let current = Current { lock, slot, from: CameFrom::Deferred, number: 0, settling: false, aside: false };
+            self.held_holder(entity, session, token, now)?.flight.push(current);
+            handed.push(Handed { lock, slot });
+        }
+        Ok(Ok(handed))
     }
 
     /// The oldest parked message, with its number. Refused while one is in hand: a drain takes one at a time.
@@ -303,7 +438,7 @@ impl Index {
             slot.deliveries += 1;
             let lock = self.token();
             let holder = self.held_holder(entity, session, token, now)?;
-            holder.parked = Some(Current { lock, slot, number, settling: false, aside: false });
+            holder.parked = Some(Current { lock, slot, from: CameFrom::Parked, number, settling: false, aside: false });
             return Ok(Some((Handed { lock, slot }, number)));
         }
     }
@@ -415,6 +550,7 @@ impl Index {
             return;
         }
         holder.gone = Some(now);
+        holder.lapsed = true;
         holder.wake.notify_one();
         if holder.busy == 0 {
             self.give_back(entity, session, now, now);
@@ -435,6 +571,10 @@ impl Index {
         if let Some(current) = holder.main.take().filter(|current| !current.aside) {
             self.put_back_counted(entity, session, current.slot);
         }
+        // A client that gives the session back has not failed at what it had not yet begun; one whose lock lapses has.
+        for current in holder.flight.drain(..) {
+            self.put_back(entity, session, current, holder.lapsed);
+        }
         let Some(sess) = self.entities[entity].sessions.get_mut(session) else { return };
         if pause_until > now && !sess.active.is_empty() {
             let token = self.token();
@@ -443,6 +583,28 @@ impl Index {
             self.deadlines.insert((pause_until, token), Deadline::Pause { entity, session: session.clone() });
         }
         self.offer(entity, session, now);
+    }
+
+    /// Where it came from. A delivery that counts may have been the last one allowed.
+    fn put_back(&mut self, entity: EntityIndex, session: &SessionId, current: Current, counts: bool) {
+        let mut slot = current.slot;
+        match (current.from, counts) {
+            (CameFrom::Active, true) => return self.put_back_counted(entity, session, slot),
+            (CameFrom::Deferred, true) => {
+                if self.bury_if_over(entity, Some(session), slot, Place::Deferred, i64::MIN) {
+                    return;
+                }
+                self.posts.push(Post::Deliveries { seq: slot.seq, count: slot.deliveries });
+            }
+            (CameFrom::Parked, true) => {}
+            (_, false) => slot.deliveries -= 1,
+        }
+        let Some(sess) = self.entities[entity].sessions.get_mut(session) else { return };
+        match current.from {
+            CameFrom::Active => sess.put_active(slot),
+            CameFrom::Deferred => sess.put_deferred(slot),
+            CameFrom::Parked => sess.put_parked(current.number, slot),
+        }
     }
 
     /// Back into its place; the delivery counted, and may have been the last one allowed.
@@ -479,18 +641,10 @@ impl Index {
         if holder.current(lock).is_none_or(|current| current.settling) {
             return Err(Error::LockLost);
         }
-        let (current, origin) = holder.take(lock).expect("just found");
+        let current = holder.take(lock).expect("just found");
         holder.wake.notify_one();
-        if current.aside {
-            return Ok(());
-        }
-        let uncounted = Slot { deliveries: current.slot.deliveries - 1, ..current.slot };
-        let sess = self.held(entity, session, token, now)?;
-        match (origin, counts) {
-            (Origin::Main, true) => self.put_back_counted(entity, session, current.slot),
-            (Origin::Main, false) => sess.put_active(uncounted),
-            (Origin::Parked, true) => sess.put_parked(current.number, current.slot),
-            (Origin::Parked, false) => sess.put_parked(current.number, uncounted),
+        if !current.aside {
+            self.put_back(entity, session, current, counts);
         }
         Ok(())
     }
@@ -501,42 +655,47 @@ impl Index {
         let Some(sess) = state.sessions.get_mut(&pin.session) else { return };
         let Some(holder) = sess.holder.as_mut().filter(|holder| holder.token == pin.token) else { return };
         let Some(current) = holder.current(lock) else { return };
-        let (slot, was_aside) = (current.slot, current.aside);
         let number = match how {
             Settled::Aside(number) | Settled::AsideAndDone(number) => Some(number),
-            Settled::Gone | Settled::Dead => None,
+            Settled::Gone | Settled::Dead | Settled::Deferred | Settled::Back => None,
         };
-        let origin = if matches!(how, Settled::Aside(_)) {
+        let ended = *current;
+        if matches!(how, Settled::Aside(_)) {
             current.aside = true;
-            if holder.main.is_some_and(|main| main.lock == lock) { Origin::Main } else { Origin::Parked }
         } else {
             holder.wake.notify_one();
-            holder.take(lock).expect("just found").1
-        };
-        if !was_aside {
-            match origin {
-                Origin::Main => state.counts.active -= 1,
-                Origin::Parked => state.counts.parked -= 1,
+            holder.take(lock);
+        }
+        if ended.aside {
+            return;
+        }
+        if how == Settled::Back {
+            return self.put_back(pin.entity, &pin.session, ended, true);
+        }
+        let slot = ended.slot;
+        *state.counts.of(ended.from.place(ended.number)) -= 1;
+        match (how, number) {
+            (_, Some(number)) => {
+                state.counts.parked += 1;
+                sess.put_parked(number, slot);
             }
-            match number {
-                Some(number) => {
-                    state.counts.parked += 1;
-                    sess.put_parked(number, slot);
-                }
-                None if how == Settled::Dead => {
-                    self.forget_expiry(slot);
-                    self.insert(
-                        pin.entity,
-                        None,
-                        Slot { expires_at: super::NEVER, deliveries: 0, ..slot },
-                        Place::Dead,
-                        now,
-                    );
-                }
-                None => {
-                    state.counts.bytes -= u64::from(slot.size);
-                    self.forget_expiry(slot);
-                }
+            (Settled::Deferred, _) => {
+                state.counts.deferred += 1;
+                sess.put_deferred(slot);
+            }
+            (Settled::Dead, _) => {
+                self.forget_expiry(slot);
+                self.insert(
+                    pin.entity,
+                    None,
+                    Slot { expires_at: super::NEVER, deliveries: 0, ..slot },
+                    Place::Dead,
+                    now,
+                );
+            }
+            _ => {
+                state.counts.bytes -= u64::from(slot.size);
+                self.forget_expiry(slot);
             }
         }
     }
