@@ -439,3 +439,33 @@ async fn many_idle_sessions_and_waiting_receivers() {
     assert_eq!(engine.source(&"s0".into()).unwrap().sessions(Sessions::WithMessages, 0, 10_000).unwrap().len(), 1_000);
     assert_eq!(engine.peek(&"q0".into(), Part::Active, None, SequenceNumber(0), 1_000).await.unwrap().len(), 100);
 }
+
+/// Everything that a message can carry comes back as it was sent: received, peeked, received after a restart, and as a dead letter.
+#[tokio::test]
+async fn a_message_keeps_all_it_carries() {
+    use sprag_core::message::Message;
+    use sprag_store::conformance::sample;
+    let (engine, dir) = engine(vec![EntitySpec::queue("q")]).await;
+    let bodies = sample::every_body().into_iter().map(|(name, body)| Message { body, ..sample::full_message(name) });
+    let sent: Vec<Message> = bodies.collect();
+    let (target, source) = (engine.target(&"q".into()).unwrap(), engine.source(&"q".into()).unwrap());
+    target.send(sent.clone()).await.unwrap();
+    let same = |found: &[ClientMessage]| {
+        assert_eq!(found.len(), sent.len());
+        for (found, sent) in found.iter().zip(&sent) {
+            assert_eq!(*found.message, *sent);
+        }
+    };
+    same(&source.peek(SequenceNumber(0), 100, None).await.unwrap());
+    same(&source.receive(100, EVENTUALLY, Mode::PeekLock).await.unwrap());
+    let engine = reopen(engine, &dir).await;
+    let source = engine.source(&"q".into()).unwrap();
+    let got = source.receive(100, EVENTUALLY, Mode::PeekLock).await.unwrap();
+    same(&got);
+    source.settle(token(&got[0]), dead_letter("broken")).await.unwrap();
+    let dead = engine.source(&"q/$DeadLetterQueue".into()).unwrap();
+    let mut dead = Message::clone(&dead.receive(1, EVENTUALLY, Mode::PeekLock).await.unwrap()[0].message);
+    dead.properties.remove(property::DEAD_LETTER_REASON);
+    dead.properties.remove(property::DEAD_LETTER_DESCRIPTION);
+    assert_eq!(dead, sent[0]);
+}

@@ -211,7 +211,10 @@ impl ClientSession {
     /// the session is held and this message is not in its hands.
     pub async fn settle(&self, lock: LockToken, how: Settle) -> Result<(), Error> {
         if how.is_light() {
-            if self.light(lock, how != Settle::Release)? {
+            let counts = how != Settle::Release;
+            self.light(lock, counts)?;
+            if counts {
+                // The count is in the file before anybody is told that it counts.
                 self.shared().flush().await?;
             }
             return Ok(());
@@ -219,13 +222,12 @@ impl ClientSession {
         self.begin(lock, how)?.await
     }
 
-    fn light(&self, lock: LockToken, counts: bool) -> Result<bool, Error> {
+    /// Gives a message back. What is to be written is with the writer then, in order.
+    fn light(&self, lock: LockToken, counts: bool) -> Result<(), Error> {
         let now = Instant::now();
-        let (result, buries) = self
-            .shared()
-            .with_index_posting(|index| index.unhand(self.entity(), &self.id, self.token, lock.0, counts, now));
-        result.map_err(|error| self.why(error))?;
-        Ok(buries)
+        let result =
+            self.shared().with_index(|index| index.unhand(self.entity(), &self.id, self.token, lock.0, counts, now));
+        result.map_err(|error| self.why(error))
     }
 
     fn begin(&self, lock: LockToken, how: Settle) -> Result<impl Future<Output = Result<(), Error>> + use<'_>, Error> {

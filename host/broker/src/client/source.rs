@@ -193,7 +193,10 @@ impl Source {
     /// Settles a message of this source, received or deferred. [`Error::LockLost`] when its lock has lapsed or was never here.
     pub async fn settle(&self, lock: LockToken, how: Settle) -> Result<(), Error> {
         if how.is_light() {
-            if self.light(lock, how != Settle::Release)? {
+            let counts = how != Settle::Release;
+            self.light(lock, counts)?;
+            if counts {
+                // The count is in the file before anybody is told that it counts.
                 self.shared().flush().await?;
             }
             return Ok(());
@@ -201,13 +204,11 @@ impl Source {
         self.begin(lock, how)?.await
     }
 
-    /// Gives a message back without writing. True: it was the last delivery that it is allowed, and the writer is burying it.
-    fn light(&self, lock: LockToken, counts: bool) -> Result<bool, Error> {
+    /// Gives a message back. What is to be written is with the writer then, in order.
+    fn light(&self, lock: LockToken, counts: bool) -> Result<(), Error> {
         let now = Instant::now();
-        let (result, buries) =
-            self.shared().with_index_posting(|index| index.unhand_plain(self.at, lock.0, counts, now));
-        result?;
-        Ok(buries)
+        let result = self.shared().with_index(|index| index.unhand_plain(self.at, lock.0, counts, now));
+        Ok(result?)
     }
 
     fn begin(&self, lock: LockToken, how: Settle) -> Result<impl Future<Output = Result<(), Error>> + use<'_>, Error> {
