@@ -561,3 +561,19 @@ async fn rules_choose_and_change_copies() {
     let dead = look(&engine, "t/sessions/$DeadLetterQueue").await;
     assert_eq!(dead[0].message.text_property(property::DEAD_LETTER_REASON), Some("RuleActionFailed"));
 }
+
+/// A message lives as long as it says, its topic says and the subscription says: the shortest of them.
+#[tokio::test]
+async fn a_topic_has_a_time_to_live_as_well() {
+    let seconds = |n| Some(Duration::from_secs(n));
+    let topic = EntitySpec { default_ttl: seconds(60), ..EntitySpec::topic("t") };
+    let short = EntitySpec { default_ttl: seconds(10), ..subscription("t", "short") };
+    let long = EntitySpec { default_ttl: seconds(600), ..subscription("t", "long") };
+    let (engine, _dir, _clock) = timed(vec![topic, short, long, subscription("t", "own")]).await;
+    send(&engine, "t", message("1")).await;
+    send(&engine, "t", Message { time_to_live: seconds(5), ..message("2") }).await;
+    for (name, first) in [("short", 10), ("long", 60), ("own", 60)] {
+        let expires: Vec<_> = look(&engine, &format!("t/{name}")).await.iter().map(|it| it.expires_at).collect();
+        assert_eq!(expires, [Some(Timestamp(T0 + first * 1_000)), Some(Timestamp(T0 + 5_000))], "{name}");
+    }
+}
