@@ -1,11 +1,14 @@
 //! A process that writes until it is stopped, for the tests that stop it: killed, on a full disk, with an `fsync` that fails.
 //!
 //! `load work DIR` sends to sixteen sessions and handles what it sent; `load fill DIR BYTES` sends messages of that size until one is
-//! refused. Both print a line for every answer they got, so that whoever reads them knows what was promised.
+//! refused; `load clients DIR` defers, abandons, schedules and completes, as network clients do. All print a line for every answer they got, so that whoever reads them knows what was promised.
 
 use std::{io::Write as _, sync::Arc, time::Duration};
 
-use sprag_broker::{Engine, EntitySpec, Options};
+use sprag_broker::{
+    Engine, EntitySpec, FilterSpec, Options, RuleSpec,
+    client::{Mode, Settle},
+};
 use sprag_core::{
     effect::{Commit, Effect, StoreWrite},
     ids::{EntityName, MessageId, SequenceNumber, SessionId},
@@ -36,6 +39,7 @@ async fn main() {
     say("open".into());
     match arguments[1].as_str() {
         "work" => work(engine).await,
+        "clients" => clients(engine).await,
         "fill" => fill(engine, arguments[3].parse().expect("a number of bytes")).await,
         other => say(format!("there is no mode {other}")),
     }
@@ -90,6 +94,40 @@ async fn handle(engine: &Engine, session: Arc<dyn Session>) {
         }
     }
     let _ = session.release(Duration::ZERO).await;
+}
+
+/// Everything here comes through a queue that forwards into a topic, whose subscription has a rule more for each round.
+async fn clients(engine: Engine) {
+    let topic = EntityName::from("topic");
+    let subscription = EntityName::from("topic/all");
+    let to_topic = EntitySpec { forward_to: Some(topic.clone()), ..EntitySpec::queue("in") };
+    for spec in [EntitySpec::topic("topic"), EntitySpec::subscription(&topic, "all", FilterSpec::All), to_topic] {
+        engine.create_entity(spec, vec![]).await.expect("it is new");
+    }
+    let (target, source) = (engine.target(&"in".into()).expect("made"), engine.source(&subscription).expect("made"));
+    let soon = sprag_core::time::Timestamp(i64::MAX / 2);
+    for n in 0..usize::MAX {
+        let scheduled = Message { scheduled_for: Some(soon), ..message(0, n, 10) };
+        let sent = target.send(vec![scheduled]).await.expect("there is room");
+        say(format!("scheduled {}", sent[0]));
+        target.send((0..3).map(|part| message(part, n, 10)).collect()).await.expect("there is room");
+        say(format!("sent {n}"));
+        let rule = RuleSpec::new(format!("r{n}"), FilterSpec::Nothing);
+        engine.add_rule(&subscription, rule).await.expect("it is new");
+        say(format!("rule r{n}"));
+        let got = source.receive(3, Duration::from_secs(10), Mode::PeekLock).await.expect("they are there");
+        let ways = [Settle::Defer { modified: vec![] }, Settle::Complete, Settle::Abandon { modified: vec![] }];
+        for (message, how) in got.into_iter().zip(ways) {
+            let word = match how {
+                Settle::Complete => "completed",
+                Settle::Defer { .. } => "deferred",
+                _ => "abandoned",
+            };
+            let lock = message.lock.expect("it is locked").token;
+            source.settle(lock, how).await.expect("the lock holds");
+            say(format!("{word} {} {}", message.sequence, message.delivery_count));
+        }
+    }
 }
 
 async fn fill(engine: Engine, size: usize) {

@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use sprag_core::{
     ids::{EntityName, MessageId, SequenceNumber, SessionId},
-    message::{Delivery, LockToken, Message, Origin, Value, property},
+    message::{Delivery, LockToken, Message, Origin},
 };
 use sprag_transport::{EntityInfo, Error, Part, Peeked, Session, SessionInfo, Settlement, Transport};
 use tokio::sync::Notify;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::{
     Engine,
     entity::{Address, EntityIndex, EntityKind, Topology},
-    index::{Accept, Change, Handed, Index, Pin, Sess, Settled, Slot},
+    index::{Accept, CameFrom, Change, Handed, Index, Pin, Sess, Settled, Shut, Slot},
     messages::{self, Prepared},
     session::Handle,
     shared::{CachedMessage, Shared},
@@ -24,11 +24,11 @@ use crate::{
 };
 
 /// Waits for a wake after a look that found nothing, and looks again. None after `wait`.
-pub(crate) async fn look_until<T>(
+pub(crate) async fn look_until<T, E>(
     wake: &Notify,
     wait: Duration,
-    mut look: impl FnMut() -> Result<Option<T>, Error>,
-) -> Result<Option<T>, Error> {
+    mut look: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
     if wait.is_zero() {
         return look();
     }
@@ -47,6 +47,14 @@ pub(crate) async fn look_until<T>(
     }
 }
 
+fn shut_error(shut: Shut, name: &EntityName) -> Error {
+    match shut {
+        Shut::Gone => Error::NoSuchEntity(name.clone()),
+        Shut::Disabled => Error::Refused(format!("nothing can be received from {name} now: its status says so")),
+        Shut::Forwards => Error::Refused(format!("nothing can be received from {name}: its messages are forwarded")),
+    }
+}
+
 impl Shared {
     /// The message of a hand-over, from the cache or from the file.
     pub(crate) fn load(&self, seq: i64) -> Result<CachedMessage, Error> {
@@ -56,15 +64,15 @@ impl Shared {
         let row = self.read(|connection| messages::read_row(connection, seq))?;
         let row = row.ok_or_else(|| Error::Unavailable(format!("message {seq} is not in the file")))?;
         let mut message = row.message;
-        if row.state == messages::DEAD {
-            message.set_property(property::DEAD_LETTER_REASON, Value::string(row.reason.unwrap_or_default()));
-            message.set_property(property::DEAD_LETTER_DESCRIPTION, Value::string(row.description.unwrap_or_default()));
+        if matches!(row.state, messages::DEAD | messages::DEAD_DEFERRED) {
+            messages::name_the_reason(&mut message, row.reason.as_deref(), row.description.as_deref());
         }
         Ok(CachedMessage {
             message: Arc::new(message),
             enqueued_at: row.enqueued_at,
             id_assigned: row.id_assigned,
             parked_as: row.parked_as,
+            enqueue_seq: row.enqueue_seq,
             size: row.size,
         })
     }
@@ -102,8 +110,7 @@ impl Shared {
             let how = match &settlement {
                 // A dead letter that is dead-lettered again stays what it is, with the new reason.
                 Settlement::DeadLetter { reason, description } => {
-                    messages::to_dead_letters(tx, slot.seq, reason, description)?;
-                    Settled::Dead
+                    messages::to_dead_letters(tx, at.entity, slot.seq, Some(reason), Some(description))?
                 }
                 _ => {
                     messages::delete(tx, slot.seq)?;
@@ -146,7 +153,10 @@ impl Transport for Engine {
         let wake = self.shared.with_index(|index| Arc::clone(&index.entities[entity].wake));
         let found = look_until(&wake, wait, || {
             self.shared.refuse_when_closed()?;
-            Ok(self.shared.with_index(|index| index.accept_next(entity, Instant::now())))
+            self.shared.with_index(|index| {
+                index.open(Address { entity, dead: false }).map_err(|shut| shut_error(shut, source))?;
+                Ok::<_, Error>(index.accept_next(entity, Instant::now()))
+            })
         });
         let found = found.await?;
         Ok(found.map(|(session, token, wake)| {
@@ -165,8 +175,13 @@ impl Transport for Engine {
         self.shared.refuse_when_closed()?;
         let deadline = tokio::time::Instant::now() + wait;
         loop {
-            let accept = || self.shared.with_index(|index| index.accept(entity, session, Instant::now()));
-            let waiters = match accept() {
+            let accept = || {
+                self.shared.with_index(|index| {
+                    index.open(Address { entity, dead: false }).map_err(|shut| shut_error(shut, source))?;
+                    Ok::<_, Error>(index.accept(entity, session, Instant::now()))
+                })
+            };
+            let waiters = match accept()? {
                 Accept::Got { token, wake } => {
                     return Ok(Arc::new(Handle::new(&self.shared, entity, session.clone(), token, wake)));
                 }
@@ -175,7 +190,7 @@ impl Transport for Engine {
             let woken = waiters.notified();
             tokio::pin!(woken);
             woken.as_mut().enable();
-            if let Accept::Got { token, wake } = accept() {
+            if let Accept::Got { token, wake } = accept()? {
                 return Ok(Arc::new(Handle::new(&self.shared, entity, session.clone(), token, wake)));
             }
             if tokio::time::timeout_at(deadline, woken).await.is_err() {
@@ -191,8 +206,11 @@ impl Transport for Engine {
         let found = look_until(&wake, wait, || {
             self.shared.refuse_when_closed()?;
             let wall = self.shared.now().0;
-            let handed = self.shared.with_index(|index| index.take_plain(at, max.max(1), Instant::now(), wall));
-            Ok((!handed.is_empty()).then_some(handed))
+            let handed = self.shared.with_index(|index| {
+                index.open(at).map_err(|shut| shut_error(shut, source))?;
+                Ok::<_, Error>(index.take_plain(at, max.max(1), Instant::now(), wall))
+            })?;
+            Ok::<_, Error>((!handed.is_empty()).then_some(handed))
         });
         let limit = if at.dead { u32::MAX } else { topology.entities[at.entity].spec.max_delivery_count };
         let mut deliveries = Vec::new();
@@ -232,6 +250,10 @@ impl Transport for Engine {
         if let EntityKind::Subscription(_) = spec.kind {
             return Err(Error::Refused(format!("{entity} is a subscription: send to its topic")));
         }
+        if !spec.status.sends() {
+            return Err(Error::Refused(format!("{entity} takes no messages now: its status is {:?}", spec.status)));
+        }
+        topology.entities[at].touch(self.shared.now());
         let prepared = messages
             .into_iter()
             .map(|message| {
@@ -344,9 +366,10 @@ impl Transport for Engine {
 
     async fn entities(&self) -> Result<Vec<EntityInfo>, Error> {
         let topology = self.shared.topology();
-        Ok(self
-            .shared
-            .with_index(|index| (0..topology.entities.len()).map(|at| describe(&topology, index, at)).collect()))
+        let there = |at: &EntityIndex| !topology.entities[*at].is_gone();
+        Ok(self.shared.with_index(|index| {
+            (0..topology.entities.len()).filter(there).map(|at| describe(&topology, index, at)).collect()
+        }))
     }
 
     async fn sessions(
@@ -402,8 +425,8 @@ fn describe(topology: &Topology, index: &Index, at: EntityIndex) -> EntityInfo {
 
 /// What the index knows of a session, and the number of its oldest parked message.
 fn session_info(id: &SessionId, session: &Sess) -> (SessionInfo, Option<i64>) {
-    let in_hand = session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
-    let oldest = in_hand.map(|current| current.slot.seq).or_else(|| session.parked.front().map(|(_, slot)| slot.seq));
+    let oldest = session.in_hand(CameFrom::Parked).map(|current| current.slot.seq).next();
+    let oldest = oldest.or_else(|| session.parked.front().map(|(_, slot)| slot.seq));
     let info = SessionInfo {
         session: id.clone(),
         state: session.state.clone(),
@@ -432,9 +455,7 @@ fn places(
     match part {
         Part::Active => {
             for session in sessions {
-                let in_hand =
-                    session.holder.as_ref().and_then(|holder| holder.main).filter(|current| !current.is_aside());
-                found.extend(in_hand.map(|current| (0, current.slot)));
+                found.extend(session.in_hand(CameFrom::Active).map(|current| (0, current.slot)));
                 found.extend(session.active.iter().map(|slot| (0, *slot)));
             }
             found.extend(state.plain.slots().map(|slot| (0, slot)));
@@ -442,9 +463,7 @@ fn places(
         Part::Parked => {
             let order = |number| if session.is_some() { number } else { 0 };
             for session in sessions {
-                let in_hand =
-                    session.holder.as_ref().and_then(|holder| holder.parked).filter(|current| !current.is_aside());
-                found.extend(in_hand.map(|current| (order(current.number), current.slot)));
+                found.extend(session.in_hand(CameFrom::Parked).map(|current| (order(current.number), current.slot)));
                 found.extend(session.parked.iter().map(|(number, slot)| (order(*number), *slot)));
             }
         }

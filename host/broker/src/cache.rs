@@ -14,6 +14,8 @@ pub(crate) struct CachedMessage {
     pub(crate) enqueued_at: Timestamp,
     pub(crate) id_assigned: bool,
     pub(crate) parked_as: Option<u32>,
+    /// The number under which it was accepted, where that is another one.
+    pub(crate) enqueue_seq: Option<i64>,
     pub(crate) size: u32,
 }
 
@@ -72,7 +74,14 @@ mod tests {
     use super::*;
 
     fn message(size: u32) -> CachedMessage {
-        CachedMessage { message: Arc::default(), enqueued_at: Timestamp(0), id_assigned: false, parked_as: None, size }
+        CachedMessage {
+            message: Arc::default(),
+            enqueued_at: Timestamp(0),
+            id_assigned: false,
+            parked_as: None,
+            enqueue_seq: None,
+            size,
+        }
     }
 
     #[test]

@@ -7,12 +7,16 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sprag_core::{
-    ids::{MessageId, SessionId},
-    message::{Body, Message, Value},
+    ids::{EntityName, MessageId, SessionId},
+    message::{Body, IdKind, Message, Rare, Value},
     time::Timestamp,
 };
 
-const VERSION: u8 = 1;
+/// Version 2 added the rare parts, three kinds of values and one of bodies; the layout of what was there before is the same.
+const VERSION: u8 = 2;
+const OLDEST: u8 = 1;
+/// The bit that says that rare parts follow.
+const RARE: u32 = 10;
 /// How deep lists and maps may lie in each other.
 const MAX_DEPTH: u32 = 32;
 
@@ -40,6 +44,7 @@ pub(crate) fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Erro
     ];
     let mut present = texts.iter().enumerate().fold(0u64, |bits, (n, text)| bits | u64::from(text.is_some()) << n);
     present |= u64::from(message.time_to_live.is_some()) << 8 | u64::from(message.scheduled_for.is_some()) << 9;
+    present |= u64::from(message.rare.is_some()) << RARE;
     out.number(present);
     texts.iter().flatten().for_each(|text| out.text(text));
     if let Some(ttl) = message.time_to_live {
@@ -53,6 +58,9 @@ pub(crate) fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Erro
     for (name, value) in &message.properties {
         out.text(name);
         out.value(value, 0)?;
+    }
+    if let Some(rare) = &message.rare {
+        out.rare(rare)?;
     }
     let body = match &message.body {
         Body::None => {
@@ -75,13 +83,23 @@ pub(crate) fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Erro
             body.value(value, 0)?;
             Cow::Owned(body.0)
         }
+        Body::Lists(lists) => {
+            out.0.push(4);
+            out.number(lists.len() as u64);
+            let mut body = Writer(Vec::new());
+            for list in lists {
+                out.number(list.len() as u64);
+                list.iter().try_for_each(|item| body.value(item, 0))?;
+            }
+            Cow::Owned(body.0)
+        }
     };
     Ok((out.0, body))
 }
 
 pub(crate) fn decode(header: &[u8], body: &[u8], session: Option<&str>) -> Result<Message, Error> {
     let mut input = Reader(header);
-    if input.byte()? != VERSION {
+    if !(OLDEST..=VERSION).contains(&input.byte()?) {
         return Err(Error::Corrupt("its version is not known"));
     }
     let present = input.number()?;
@@ -110,6 +128,9 @@ pub(crate) fn decode(header: &[u8], body: &[u8], session: Option<&str>) -> Resul
         let name = Arc::from(input.text()?);
         message.properties.insert(name, input.value(0)?);
     }
+    if present >> RARE & 1 == 1 {
+        message.rare = Some(Box::new(input.rare()?));
+    }
     message.body = match input.byte()? {
         0 => Body::None,
         1 => Body::Data(Bytes::copy_from_slice(body)),
@@ -120,9 +141,30 @@ pub(crate) fn decode(header: &[u8], body: &[u8], session: Option<&str>) -> Resul
             Body::Sections(lengths.into_iter().map(part).collect::<Result<_, Error>>()?)
         }
         3 => Body::Value(Reader(body).value(0)?),
+        4 => {
+            let mut rest = Reader(body);
+            let mut list = |len: u64| (0..len).map(|_| rest.value(0)).collect::<Result<Vec<_>, _>>();
+            Body::Lists((0..input.number()?).map(|_| list(input.number()?)).collect::<Result<_, Error>>()?)
+        }
         _ => return Err(Error::Corrupt("kind of body")),
     };
     Ok(message)
+}
+
+fn id_kind(kind: IdKind) -> u8 {
+    match kind {
+        IdKind::String => 0,
+        IdKind::Ulong => 1,
+        IdKind::Uuid => 2,
+        IdKind::Binary => 3,
+    }
+}
+
+fn id_kind_of(code: u8) -> Result<IdKind, Error> {
+    [IdKind::String, IdKind::Ulong, IdKind::Uuid, IdKind::Binary]
+        .into_iter()
+        .find(|known| id_kind(*known) == code)
+        .ok_or(Error::Corrupt("type of an id"))
 }
 
 pub(crate) struct Writer(pub Vec<u8>);
@@ -190,14 +232,78 @@ impl Writer {
             }
             Value::Map(entries) => {
                 tag(self, 20);
-                self.number(entries.len() as u64);
-                for (key, value) in entries {
-                    self.value(key, depth + 1)?;
-                    self.value(value, depth + 1)?;
-                }
+                self.entries(entries, depth)?;
+            }
+            Value::Array(items) => {
+                tag(self, 21);
+                self.number(items.len() as u64);
+                items.iter().try_for_each(|item| self.value(item, depth + 1))?;
+            }
+            Value::Decimal(bytes) => {
+                tag(self, 22);
+                self.bytes(bytes);
+            }
+            Value::Described(described) => {
+                tag(self, 23);
+                self.value(&described.0, depth + 1)?;
+                self.value(&described.1, depth + 1)?;
             }
         }
         Ok(())
+    }
+
+    fn entries(&mut self, entries: &[(Value, Value)], depth: u32) -> Result<(), Error> {
+        self.number(entries.len() as u64);
+        for (key, value) in entries {
+            self.value(key, depth + 1)?;
+            self.value(value, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn rare(&mut self, rare: &Rare) -> Result<(), Error> {
+        let Rare {
+            user_id,
+            content_encoding,
+            creation_time,
+            absolute_expiry_time,
+            group_sequence,
+            via_partition_key,
+            durable,
+            priority,
+            message_id_kind,
+            correlation_id_kind,
+            annotations,
+            footer,
+            dead_letter_source,
+        } = rare;
+        let optional = |out: &mut Self, bytes: Option<&[u8]>| match bytes {
+            Some(bytes) => {
+                out.0.push(1);
+                out.bytes(bytes);
+            }
+            None => out.0.push(0),
+        };
+        let number = |out: &mut Self, n: Option<i64>| match n {
+            Some(n) => {
+                out.0.push(1);
+                out.signed(n);
+            }
+            None => out.0.push(0),
+        };
+        optional(self, user_id.as_deref());
+        optional(self, content_encoding.as_deref().map(str::as_bytes));
+        optional(self, via_partition_key.as_deref().map(str::as_bytes));
+        optional(self, dead_letter_source.as_ref().map(|name| name.as_str().as_bytes()));
+        number(self, creation_time.map(|at| at.0));
+        number(self, absolute_expiry_time.map(|at| at.0));
+        number(self, group_sequence.map(i64::from));
+        number(self, durable.map(i64::from));
+        number(self, priority.map(i64::from));
+        self.0.push(id_kind(*message_id_kind));
+        self.0.push(id_kind(*correlation_id_kind));
+        self.entries(annotations, 0)?;
+        self.entries(footer, 0)
     }
 
     fn tagged(&mut self, tag: u8, bytes: &[u8]) {
@@ -277,11 +383,46 @@ impl<'a> Reader<'a> {
             17 => Value::String(self.text()?.into()),
             18 => Value::Symbol(self.text()?.into()),
             19 => Value::List((0..self.number()?).map(|_| self.value(depth + 1)).collect::<Result<_, _>>()?),
-            20 => {
-                let entry = |input: &mut Self| Ok((input.value(depth + 1)?, input.value(depth + 1)?));
-                Value::Map((0..self.number()?).map(|_| entry(self)).collect::<Result<_, Error>>()?)
-            }
+            20 => Value::Map(self.entries(depth)?),
+            21 => Value::Array((0..self.number()?).map(|_| self.value(depth + 1)).collect::<Result<_, _>>()?),
+            22 => Value::Decimal(Bytes::copy_from_slice(self.bytes()?)),
+            23 => Value::Described(Box::new((self.value(depth + 1)?, self.value(depth + 1)?))),
             _ => return Err(Error::Corrupt("kind of value")),
+        })
+    }
+
+    fn entries(&mut self, depth: u32) -> Result<Vec<(Value, Value)>, Error> {
+        (0..self.number()?).map(|_| Ok((self.value(depth + 1)?, self.value(depth + 1)?))).collect()
+    }
+
+    fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        if self.byte()? == 0 { Ok(None) } else { read(self).map(Some) }
+    }
+
+    fn small<T: TryFrom<i64>>(&mut self) -> Result<Option<T>, Error> {
+        let read = |input: &mut Self| T::try_from(input.signed()?).map_err(|_| Error::Corrupt("a number is too large"));
+        self.optional(read)
+    }
+
+    fn rare(&mut self) -> Result<Rare, Error> {
+        let user_id = self.optional(|input| Ok(Bytes::copy_from_slice(input.bytes()?)))?;
+        let content_encoding = self.optional(|input| Ok(Arc::from(input.text()?)))?;
+        let via_partition_key = self.optional(|input| Ok(Arc::from(input.text()?)))?;
+        let dead_letter_source = self.optional(|input| Ok(EntityName::from(input.text()?)))?;
+        Ok(Rare {
+            user_id,
+            content_encoding,
+            via_partition_key,
+            dead_letter_source,
+            creation_time: self.small()?.map(Timestamp),
+            absolute_expiry_time: self.small()?.map(Timestamp),
+            group_sequence: self.small()?,
+            durable: self.small::<i64>()?.map(|n| n != 0),
+            priority: self.small()?,
+            message_id_kind: id_kind_of(self.byte()?)?,
+            correlation_id_kind: id_kind_of(self.byte()?)?,
+            annotations: self.entries(0)?,
+            footer: self.entries(0)?,
         })
     }
 }
@@ -323,6 +464,9 @@ mod tests {
             Value::Symbol("sym".into()),
             Value::List(vec![Value::Null, Value::List(vec![])]),
             Value::Map(vec![(Value::Int(1), Value::string("one")), (Value::string("k"), Value::Map(vec![]))]),
+            Value::Array(vec![Value::Uint(1), Value::Uint(2)]),
+            Value::Decimal(Bytes::from_static(&[1; 16])),
+            Value::Described(Box::new((Value::Symbol("d".into()), Value::List(vec![])))),
         ]
     }
 
@@ -346,6 +490,8 @@ mod tests {
             Body::Sections(vec![]),
             Body::Sections(vec![Bytes::from_static(b"a"), Bytes::new(), Bytes::from_static(b"bc")]),
             Body::Value(Value::Null),
+            Body::Lists(vec![]),
+            Body::Lists(vec![vec![], vec![Value::Null, Value::Int(1)]]),
         ] {
             round_trip(&Message { body, ..Message::default() });
         }
@@ -369,6 +515,40 @@ mod tests {
             ..Message::default()
         });
         round_trip(&Message::default());
+        round_trip(&Message { rare: Some(Box::default()), ..Message::default() });
+        let rare = Rare {
+            user_id: Some(Bytes::from_static(&[0, 255])),
+            content_encoding: text("gzip"),
+            creation_time: Some(Timestamp(i64::MIN)),
+            absolute_expiry_time: Some(Timestamp(i64::MAX)),
+            group_sequence: Some(u32::MAX),
+            via_partition_key: text("via"),
+            durable: Some(false),
+            priority: Some(255),
+            message_id_kind: IdKind::Binary,
+            correlation_id_kind: IdKind::Uuid,
+            annotations: vec![(Value::Symbol("x".into()), Value::Map(vec![]))],
+            footer: vec![(Value::Symbol("y".into()), Value::Null)],
+            dead_letter_source: Some("orders".into()),
+        };
+        round_trip(&Message { rare: Some(Box::new(rare)), ..Message::default() });
+    }
+
+    /// A row that version 1 wrote, byte by byte: message id "m", subject "s", property n = int 7, body "{}".
+    #[test]
+    fn rows_of_version_1_are_read() {
+        let header = [1, 0b11, 1, b'm', 1, b's', 1, 1, b'n', 7, 7, 0, 0, 0, 1];
+        let message = decode(&header, b"{}", Some("c")).unwrap();
+        let mut expected = Message {
+            message_id: Some("m".into()),
+            session_id: Some("c".into()),
+            subject: Some("s".into()),
+            body: Body::Data(Bytes::from_static(b"{}")),
+            ..Message::default()
+        };
+        expected.set_property("n", Value::Int(7));
+        assert_eq!(message, expected);
+        assert!(decode(&[VERSION + 1, 0, 0, 0], b"", None).is_err());
     }
 
     #[test]

@@ -136,6 +136,9 @@ impl Engine {
 fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &[Step]) -> Result<Written, Stop> {
     let entity: EntityIndex = target.at.entity;
     // Everything that can refuse, before anything is written.
+    if tx.topology.entities[entity].is_gone() {
+        return Err(CommitError::LockLost.into());
+    }
     let mut standings = Vec::new();
     for step in steps {
         if let Step::Store(write) = step {
@@ -186,10 +189,10 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
                 });
             }
             Step::DeadLetter { reason, description } => {
-                if !target.aside {
-                    messages::to_dead_letters(tx, target.seq, reason, description)?;
-                }
-                settled = Some(Settled::Dead);
+                settled = Some(match target.aside {
+                    true => Settled::Dead,
+                    false => messages::to_dead_letters(tx, entity, target.seq, Some(reason), Some(description))?,
+                });
             }
         }
     }

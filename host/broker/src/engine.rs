@@ -8,8 +8,9 @@ use rusqlite::{Connection, OpenFlags};
 use sprag_core::ids::SessionId;
 
 use crate::{
+    admin,
     counters::Local,
-    entity::{DeclareError, EntityIndex, EntitySpec, Topology},
+    entity::{EntityIndex, Topology},
     index::{Change, Index, NEVER, Place, Slot},
     known,
     lock::{self, FolderLock},
@@ -18,7 +19,7 @@ use crate::{
     schema,
     shared::{ReadFailure, Shared},
     stats::Stats,
-    writer::{Stop, Tx, Writer},
+    writer::Writer,
 };
 
 /// The name of the file in the data folder.
@@ -113,26 +114,6 @@ impl Engine {
         Ok(Self { shared, _running: Arc::new(running) })
     }
 
-    /// Adds entities, or changes the settings of those that are there. Nothing is removed. All or none.
-    pub async fn declare(&self, specs: Vec<EntitySpec>) -> Result<(), DeclareError> {
-        let mut compiled = Vec::new();
-        for spec in specs {
-            let filter = spec.validate()?;
-            compiled.push((spec, filter));
-        }
-        // One at a time: each builds on what the one before has left.
-        let _alone = self.shared.declaring.lock().await;
-        let declared = self.shared.write(0, move |tx| match declared(tx, &compiled) {
-            Ok(topology) => {
-                tx.changes.push(Change::Declared { topology: Arc::new(topology) });
-                Ok(Ok(()))
-            }
-            Err(Declared::Invalid(error)) => Ok(Err(error)),
-            Err(Declared::Stop(stop)) => Err(stop),
-        });
-        declared.await.map_err(sprag_store::Error::from)?
-    }
-
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
@@ -161,63 +142,6 @@ impl Engine {
     }
 }
 
-enum Declared {
-    Invalid(DeclareError),
-    Stop(Stop),
-}
-
-impl<E: Into<Stop>> From<E> for Declared {
-    fn from(error: E) -> Self {
-        Self::Stop(error.into())
-    }
-}
-
-fn declared(tx: &mut Tx<'_>, specs: &[(EntitySpec, crate::filter::Filter)]) -> Result<Topology, Declared> {
-    let mut all: Vec<_> =
-        tx.topology.entities.iter().map(|entity| (entity.id, entity.spec.clone(), entity.filter.clone())).collect();
-    let invalid = |spec: &EntitySpec, problem: String| {
-        Err(Declared::Invalid(DeclareError::Invalid { entity: spec.name.clone(), problem }))
-    };
-    for (spec, filter) in specs {
-        match all.iter().position(|(_, other, _)| other.name == spec.name) {
-            Some(at) => {
-                let old = &all[at].1;
-                if std::mem::discriminant(&old.kind) != std::mem::discriminant(&spec.kind) {
-                    return invalid(spec, "it is there as another kind of entity".into());
-                }
-                let counts = tx.shared.with_index(|index| index.entities[at].counts);
-                let there = counts.active + counts.parked + counts.scheduled;
-                if old.requires_session != spec.requires_session && there > 0 {
-                    return invalid(spec, format!("requires_session cannot change while it holds messages ({there})"));
-                }
-                all[at] = (all[at].0, spec.clone(), filter.clone());
-            }
-            None => all.push((0, spec.clone(), filter.clone())),
-        }
-    }
-    for (_, spec, _) in &all {
-        if let Some(topic) = spec.topic_name()
-            && !all
-                .iter()
-                .any(|(_, other, _)| other.name.as_str() == topic && other.kind == crate::entity::EntityKind::Topic)
-        {
-            return invalid(spec, format!("there is no topic {topic:?}"));
-        }
-    }
-    // From here on it is written.
-    for (id, spec, _) in &mut all {
-        let text = serde_json::to_string(spec).map_err(|error| Stop::Unavailable(error.to_string()))?;
-        tx.execute(
-            "INSERT INTO entity (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = excluded.spec WHERE spec <> excluded.spec",
-            (spec.name.as_str(), text),
-        )?;
-        *id = tx
-            .first("SELECT id FROM entity WHERE name = ?1", [spec.name.as_str()], |row| row.get(0))?
-            .expect("it was just written");
-    }
-    Ok(Topology::new(all))
-}
-
 fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
@@ -237,32 +161,23 @@ fn open_writer(file: &Path, options: &Options) -> rusqlite::Result<Connection> {
 /// The index, from the file.
 fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index), String> {
     let text = |error: rusqlite::Error| error.to_string();
-    let mut entities = Vec::new();
-    let mut statement = connection.prepare("SELECT id, name, spec FROM entity ORDER BY id").map_err(text)?;
-    let rows =
-        statement.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
-    for row in rows.map_err(text)? {
-        let (id, name, spec) = row.map_err(text)?;
-        let spec: EntitySpec = serde_json::from_str(&spec).map_err(|error| format!("entity {name}: {error}"))?;
-        let filter = spec.validate().map_err(|error| error.to_string())?;
-        entities.push((id, spec, filter));
-    }
-    let topology = Topology::new(entities);
+    let topology = admin::load(connection)?;
     let now = Instant::now();
     let mut index = Index::new(u64::try_from((options.clock)().0).unwrap_or(0) << 20);
     index.declare(&topology);
     let by_id: HashMap<i64, EntityIndex> =
         topology.entities.iter().enumerate().map(|(n, entity)| (entity.id, n)).collect();
 
-    let mut statement = connection.prepare("SELECT entity, session, state FROM session").map_err(text)?;
+    let mut statement = connection.prepare("SELECT entity, session, state, updated_at FROM session").map_err(text)?;
     let mut rows = statement.query([]).map_err(text)?;
     while let Some(row) = rows.next().map_err(text)? {
         let read = || -> rusqlite::Result<_> {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Vec<u8>>(2)?))
+            Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Vec<u8>>(2)?, row.get::<_, i64>(3)?))
         };
-        let (entity, session, state) = read().map_err(text)?;
+        let (entity, session, state, at) = read().map_err(text)?;
         if let Some(&entity) = by_id.get(&entity) {
-            index.apply(Change::State { entity, session: session.into(), state: Some(Bytes::from(state)) }, now);
+            let state = Some(Bytes::from(state));
+            index.apply(Change::State { entity, session: session.into(), state, at }, now);
         }
     }
 
@@ -291,6 +206,8 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
                 messages::SCHEDULED => Place::Scheduled(row.get(5)?),
                 messages::PARKED => Place::Parked(row.get::<_, Option<u32>>(7)?.unwrap_or(0)),
                 messages::DEAD => Place::Dead,
+                messages::DEFERRED => Place::Deferred,
+                messages::DEAD_DEFERRED => Place::DeadDeferred,
                 _ => Place::Active,
             };
             index.apply(Change::Insert { entity, session, slot, place }, now);

@@ -1,6 +1,6 @@
 //! Queues, topics and subscriptions: what may be said about them, and what they accept.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sprag_core::{
@@ -9,7 +9,8 @@ use sprag_core::{
 };
 use sprag_transport::Error;
 
-use crate::filter::{Filter, FilterError, FilterSpec};
+use crate::filter::{FilterError, FilterSpec};
+pub(crate) use crate::topology::{Address, Entity, EntityIndex, Topology};
 
 /// What follows an entity's name to name its dead letters.
 pub const DEAD_LETTER_SUFFIX: &str = "/$DeadLetterQueue";
@@ -18,6 +19,10 @@ pub const DEAD_LETTER_SUFFIX: &str = "/$DeadLetterQueue";
 pub const MAX_MESSAGE_ID: usize = 1_024;
 /// Longest session id, in characters.
 pub const MAX_SESSION_ID: usize = 128;
+/// How often a message is forwarded at most, from entity to entity.
+pub const MAX_HOPS: u32 = 4;
+/// Longest note of an administrator, in characters.
+const MAX_METADATA: usize = 1_024;
 /// Largest value of [`EntitySpec::max_message_size`].
 pub const MAX_MESSAGE_SIZE: u64 = 100 * 1024 * 1024;
 
@@ -41,6 +46,45 @@ pub struct EntitySpec {
     pub max_message_size: u64,
     /// All messages together, in bytes. Default: no limit but the engine's.
     pub max_size: Option<u64>,
+    /// Kept for those who ask; one file has no partitions.
+    #[serde(default)]
+    pub partitioned: bool,
+    #[serde(default)]
+    pub status: EntityStatus,
+    /// Messages do not stay here but go on to this queue or topic. At most [`MAX_HOPS`] in a row.
+    #[serde(default)]
+    pub forward_to: Option<EntityName>,
+    /// The same for dead letters.
+    #[serde(default)]
+    pub forward_dead_letters_to: Option<EntityName>,
+    /// A note of whoever administers the entity.
+    #[serde(default)]
+    pub user_metadata: Option<String>,
+    /// Settings that this engine does not act on, kept for those who ask for them.
+    #[serde(default)]
+    pub other: BTreeMap<String, String>,
+}
+
+/// What may be done with an entity at the moment. What it holds stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntityStatus {
+    #[default]
+    Active,
+    /// Neither sent to nor received from.
+    Disabled,
+    SendDisabled,
+    ReceiveDisabled,
+}
+
+impl EntityStatus {
+    pub fn sends(self) -> bool {
+        matches!(self, Self::Active | Self::ReceiveDisabled)
+    }
+
+    pub fn receives(self) -> bool {
+        matches!(self, Self::Active | Self::SendDisabled)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,7 +93,7 @@ pub enum EntityKind {
     Queue,
     /// Keeps no message itself but scheduled ones: each of its subscriptions gets its own copy.
     Topic,
-    /// Named `topic/subscription`.
+    /// Named `topic/subscription`. The filter is the one of its rule `$Default`.
     Subscription(FilterSpec),
 }
 
@@ -58,6 +102,17 @@ pub enum EntityKind {
 pub enum DeclareError {
     #[error("{entity}: {problem}")]
     Invalid { entity: EntityName, problem: String },
+    #[error("{0} is there already")]
+    Exists(EntityName),
+    #[error("there is no entity {0:?}")]
+    NoSuchEntity(EntityName),
+    #[error("{entity} has no rule {rule:?}")]
+    NoSuchRule { entity: EntityName, rule: String },
+    #[error("{entity} has a rule {rule:?} already")]
+    RuleExists { entity: EntityName, rule: String },
+    /// Decided when the entity was made, and never again.
+    #[error("{entity}: {setting} cannot change")]
+    Fixed { entity: EntityName, setting: &'static str },
     #[error("{entity}: {error}")]
     Filter { entity: EntityName, error: FilterError },
     #[error("{0}")]
@@ -77,6 +132,12 @@ impl EntitySpec {
             duplicate_detection: None,
             max_message_size: 1024 * 1024,
             max_size: None,
+            partitioned: false,
+            status: EntityStatus::Active,
+            forward_to: None,
+            forward_dead_letters_to: None,
+            user_metadata: None,
+            other: BTreeMap::new(),
         }
     }
 
@@ -100,8 +161,8 @@ impl EntitySpec {
         }
     }
 
-    /// The filter, compiled; or what is wrong.
-    pub(crate) fn validate(&self) -> Result<Filter, DeclareError> {
+    /// What is wrong with it, looked at alone.
+    pub(crate) fn validate(&self) -> Result<(), DeclareError> {
         let invalid = |problem: String| Err(DeclareError::Invalid { entity: self.name.clone(), problem });
         let name = self.name.as_str();
         if name.is_empty() || name.len() > 260 || name.chars().any(char::is_control) {
@@ -127,6 +188,22 @@ impl EntitySpec {
         if self.default_ttl.is_some_and(|ttl| ttl.is_zero()) {
             return invalid("default_ttl is zero: every message would expire at once".into());
         }
+        if self.user_metadata.as_ref().is_some_and(|text| text.chars().count() > MAX_METADATA) {
+            return invalid(format!("user_metadata has more than {MAX_METADATA} characters"));
+        }
+        for (key, target) in
+            [("forward_to", &self.forward_to), ("forward_dead_letters_to", &self.forward_dead_letters_to)]
+        {
+            if target.is_some() && self.kind == EntityKind::Topic {
+                return invalid(format!("a topic has no {key}; its subscriptions may"));
+            }
+            if target.as_ref().is_some_and(|target| target.as_str().eq_ignore_ascii_case(name)) {
+                return invalid(format!("{key} names the entity itself"));
+            }
+        }
+        if self.forward_to.is_some() && self.requires_session {
+            return invalid("an entity that requires sessions cannot forward: forward_to".into());
+        }
         match &self.kind {
             EntityKind::Topic if self.requires_session => {
                 invalid("a topic has no sessions; its subscriptions may".into())
@@ -135,9 +212,10 @@ impl EntitySpec {
                 invalid("a subscription is named topic/subscription".into())
             }
             EntityKind::Subscription(filter) => {
-                filter.compile().map_err(|error| DeclareError::Filter { entity: self.name.clone(), error })
+                let compiled = filter.compile().map(drop);
+                compiled.map_err(|error| DeclareError::Filter { entity: self.name.clone(), error })
             }
-            _ => Ok(Filter::All),
+            _ => Ok(()),
         }
     }
 
@@ -182,67 +260,6 @@ pub(crate) fn check_session(session: &SessionId) -> Result<(), String> {
             Err(format!("the session id has {len} characters; at most {MAX_SESSION_ID} are taken"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Position of an entity in the topology and in the index. Entities are only ever added.
-pub(crate) type EntityIndex = usize;
-
-/// What is declared, compiled. Replaced as a whole.
-#[derive(Debug, Default)]
-pub(crate) struct Topology {
-    pub(crate) entities: Vec<Arc<Entity>>,
-    by_name: HashMap<EntityName, EntityIndex>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Entity {
-    /// Its number in the file.
-    pub(crate) id: i64,
-    pub(crate) spec: EntitySpec,
-    pub(crate) filter: Filter,
-    /// A topic's subscriptions.
-    pub(crate) subscriptions: Vec<EntityIndex>,
-}
-
-/// An entity's messages or its dead letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) entity: EntityIndex,
-    pub(crate) dead: bool,
-}
-
-impl Topology {
-    /// With these entities, in this order: (number in the file, spec, filter).
-    pub(crate) fn new(entities: Vec<(i64, EntitySpec, Filter)>) -> Self {
-        let by_name: HashMap<_, _> =
-            entities.iter().enumerate().map(|(n, (_, spec, _))| (spec.name.clone(), n)).collect();
-        let mut subscriptions: Vec<Vec<EntityIndex>> = vec![Vec::new(); entities.len()];
-        for (n, (_, spec, _)) in entities.iter().enumerate() {
-            if let Some(topic) = spec.topic_name().and_then(|topic| by_name.get(topic)) {
-                subscriptions[*topic].push(n);
-            }
-        }
-        let entity = |((id, spec, filter), subscriptions)| Arc::new(Entity { id, spec, filter, subscriptions });
-        Self { entities: entities.into_iter().zip(subscriptions).map(entity).collect(), by_name }
-    }
-
-    pub(crate) fn position(&self, name: &EntityName) -> Option<EntityIndex> {
-        self.by_name.get(name).copied()
-    }
-
-    /// The entity or the dead letters that the name means.
-    pub(crate) fn address(&self, name: &EntityName) -> Result<Address, Error> {
-        if let Some(entity) = self.position(name) {
-            return Ok(Address { entity, dead: false });
-        }
-        let text = name.as_str();
-        let owner = text.len().checked_sub(DEAD_LETTER_SUFFIX.len()).and_then(|at| text.split_at_checked(at));
-        owner
-            .filter(|(_, suffix)| suffix.eq_ignore_ascii_case(DEAD_LETTER_SUFFIX))
-            .and_then(|(owner, _)| self.by_name.get(owner))
-            .map(|entity| Address { entity: *entity, dead: true })
-            .ok_or_else(|| Error::NoSuchEntity(name.clone()))
     }
 }
 

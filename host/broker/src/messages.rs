@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use sha2::{Digest as _, Sha256};
 use sprag_core::{
     ids::{MessageId, SequenceNumber, SessionId},
-    message::{Body, Message},
+    message::{Body, Message, Value, property},
     time::Timestamp,
 };
 use sprag_transport::Error;
@@ -16,7 +16,8 @@ use crate::{
     codec,
     counters::Local,
     entity::{Entity, EntityIndex, EntityKind},
-    index::{Change, NEVER, Place, Slot},
+    index::{Change, NEVER, Place, Settled, Slot},
+    route,
     shared::{CachedMessage, ReadFailure},
     writer::{Stop, Tx},
 };
@@ -25,6 +26,8 @@ const ACTIVE: i64 = 0;
 pub(crate) const SCHEDULED: i64 = 1;
 pub(crate) const PARKED: i64 = 2;
 pub(crate) const DEAD: i64 = 3;
+pub(crate) const DEFERRED: i64 = 4;
+pub(crate) const DEAD_DEFERRED: i64 = 5;
 const ID_ASSIGNED: i64 = 1;
 
 /// What a row costs beside the message's own bytes, about.
@@ -43,7 +46,9 @@ pub(crate) struct Prepared {
     header: Vec<u8>,
     body: BodyBytes,
     id_hash: i64,
-    id_assigned: bool,
+    pub(crate) id_assigned: bool,
+    /// The number under which it was accepted, where it had one before this.
+    pub(crate) enqueue_seq: Option<i64>,
     pub(crate) size: u32,
 }
 
@@ -83,7 +88,7 @@ impl Prepared {
         let size = u32::try_from(header.len() + body.bytes().len())
             .map_err(|_| Error::Refused("the message has more than 4 GiB".to_owned()))?;
         let id_hash = message.message_id.as_ref().map_or(0, |id| hash8(id.as_str()));
-        Ok(Self { message: Arc::new(message), header, body, id_hash, id_assigned: false, size })
+        Ok(Self { message: Arc::new(message), header, body, id_hash, id_assigned: false, enqueue_seq: None, size })
     }
 
     /// For the bound of a group.
@@ -128,15 +133,34 @@ pub(crate) fn check_room(tx: &Tx<'_>, entity: EntityIndex, bytes: u64) -> Result
     Ok(())
 }
 
-/// Sends: through duplicate detection, to every subscription of a topic whose filter lets it through.
+/// Refuses what was meant for an entity that has been removed since.
+fn alive(tx: &Tx<'_>, entity: EntityIndex) -> Result<(), Stop> {
+    let target = &tx.topology.entities[entity];
+    match target.is_gone() {
+        true => Err(Error::NoSuchEntity(target.spec.name.clone()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Sends: through duplicate detection, to every subscription of a topic whose rules let it through, onward where the entity forwards.
 pub(crate) fn send(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) -> Result<SequenceNumber, Stop> {
+    alive(tx, entity)?;
+    accept(tx, entity, prepared, 0)
+}
+
+pub(crate) fn accept(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    hops: u32,
+) -> Result<SequenceNumber, Stop> {
     let target = Arc::clone(&tx.topology.entities[entity]);
     if let Some(window) = target.spec.duplicate_detection.filter(|_| !prepared.id_assigned)
         && let Some(first) = seen_before(tx, &target, prepared, window)?
     {
         return Ok(first);
     }
-    let seq = put(tx, entity, prepared, Sender::Client)?;
+    let seq = put(tx, entity, prepared, Sender::Client, hops)?;
     if target.spec.duplicate_detection.is_some() && !prepared.id_assigned {
         tx.execute(
             "INSERT INTO seen (entity, id_hash, message_id, at, seq) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -171,10 +195,11 @@ pub(crate) fn enqueue(
     entity: EntityIndex,
     prepared: &Prepared,
 ) -> Result<Option<SequenceNumber>, Stop> {
+    alive(tx, entity)?;
     if !prepared.id_assigned && find_by_id(tx, entity, prepared.id_hash, prepared.id(), false)?.is_some() {
         return Ok(None);
     }
-    put(tx, entity, prepared, Sender::Host).map(Some)
+    put(tx, entity, prepared, Sender::Host, 0).map(Some)
 }
 
 /// A message of the entity by its id, dead letters apart.
@@ -185,9 +210,9 @@ fn find_by_id(
     id: &MessageId,
     scheduled_only: bool,
 ) -> Result<Option<i64>, Stop> {
-    let mut statement = tx
-        .connection
-        .prepare_cached("SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state <> 3 AND seq NOT IN settled")?;
+    let mut statement = tx.connection.prepare_cached(
+        "SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state NOT IN (3, 5) AND seq NOT IN settled",
+    )?;
     let mut rows = statement.query((id_hash, tx.topology.entities[entity].id))?;
     while let Some(row) = rows.next()? {
         let state: i64 = row.get(1)?;
@@ -205,51 +230,42 @@ fn find_by_id(
 /// Who sends. The host's own messages (retries, triggers, deadlines) live as long as they say, not as the entity's default says: a trigger
 /// that expires would leave a session undrained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sender {
+pub(crate) enum Sender {
     Client,
     Host,
+    /// Through a topic, which has a time to live of its own.
+    Topic(EntityIndex),
 }
 
-fn put(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, sender: Sender) -> Result<SequenceNumber, Stop> {
+fn put(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    sender: Sender,
+    hops: u32,
+) -> Result<SequenceNumber, Stop> {
     let due = prepared.message.scheduled_for.map(|at| at.0).filter(|at| *at > tx.now.0);
     let target = &tx.topology.entities[entity];
     if due.is_none() && target.spec.kind == EntityKind::Topic {
-        return publish(tx, entity, prepared);
+        return route::publish(tx, entity, prepared, hops);
+    }
+    if due.is_none() && target.spec.forward_to.is_some() {
+        return route::forward(tx, entity, prepared, hops).map(SequenceNumber);
     }
     let place = due.map_or(Place::Active, Place::Scheduled);
     put_row(tx, entity, prepared, place, sender).map(SequenceNumber)
 }
 
-/// One copy to each subscription that wants it. The number is the first copy's; with no copy it names nothing.
-fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared) -> Result<SequenceNumber, Stop> {
-    let mut first = None;
-    for subscription in tx.topology.entities[topic].subscriptions.clone() {
-        let target = Arc::clone(&tx.topology.entities[subscription]);
-        if !target.filter.matches(&prepared.message) {
-            continue;
+/// Writes into a dead letter why it is one, as its receivers expect it.
+pub(crate) fn name_the_reason(message: &mut Message, reason: Option<&str>, description: Option<&str>) {
+    for (name, text) in [(property::DEAD_LETTER_REASON, reason), (property::DEAD_LETTER_DESCRIPTION, description)] {
+        if let Some(text) = text {
+            message.set_property(name, Value::string(text));
         }
-        let seq = put_row(tx, subscription, prepared, Place::Active, Sender::Client)?;
-        if target.spec.requires_session && prepared.message.session_id.is_none() {
-            // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
-            tx.execute(
-                "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4 WHERE seq = ?1",
-                (
-                    seq,
-                    tx.now.0,
-                    "Session ID is null",
-                    "the subscription requires sessions and the message has no session id",
-                ),
-            )?;
-            if let Some(Change::Insert { place, .. }) = tx.changes.last_mut() {
-                *place = Place::Dead;
-            }
-        }
-        first.get_or_insert(seq);
     }
-    Ok(SequenceNumber(first.unwrap_or_else(|| tx.local.next_sequence())))
 }
 
-fn put_row(
+pub(crate) fn put_row(
     tx: &mut Tx<'_>,
     entity: EntityIndex,
     prepared: &Prepared,
@@ -262,7 +278,14 @@ fn put_row(
         Place::Scheduled(due) => (SCHEDULED, Some(due)),
         _ => (ACTIVE, None),
     };
-    let most = target.spec.default_ttl.filter(|_| sender == Sender::Client);
+    let most = match sender {
+        Sender::Client => target.spec.default_ttl,
+        Sender::Topic(topic) => {
+            let of_topic = tx.topology.entities[topic].spec.default_ttl;
+            target.spec.default_ttl.into_iter().chain(of_topic).min()
+        }
+        Sender::Host => None,
+    };
     let lives = match (prepared.message.time_to_live, most) {
         (Some(own), Some(most)) => Some(own.min(most)),
         (own, most) => own.or(most),
@@ -288,6 +311,9 @@ fn put_row(
             header,
             body,
         ])?;
+    if let Some(accepted) = prepared.enqueue_seq {
+        tx.execute("UPDATE message SET enqueue_seq = ?2 WHERE seq = ?1", (seq, accepted))?;
+    }
     let slot = Slot { seq, expires_at: expires_at.unwrap_or(NEVER), deliveries: 0, size: prepared.size };
     tx.changes.push(Change::Insert { entity, session: prepared.message.session_id.clone(), slot, place });
     if place == Place::Active {
@@ -296,6 +322,7 @@ fn put_row(
             enqueued_at: tx.now,
             id_assigned: prepared.id_assigned,
             parked_as: None,
+            enqueue_seq: prepared.enqueue_seq,
             size: prepared.size,
         };
         tx.fresh.push((seq, fresh));
@@ -305,20 +332,27 @@ fn put_row(
 
 /// A scheduled message becomes one that can be received, under a new number: it takes its place behind what is there now.
 pub(crate) fn come_due(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<(), Stop> {
-    if tx.topology.entities[entity].spec.kind == EntityKind::Topic {
-        let Some(message) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED)
-        else {
+    let spec = &tx.topology.entities[entity].spec;
+    if spec.kind == EntityKind::Topic || spec.forward_to.is_some() {
+        let Some(row) = read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == SCHEDULED) else {
             return Ok(());
         };
-        let prepared = Prepared { id_assigned: message.id_assigned, ..Prepared::new(message.message)? };
-        publish(tx, entity, &prepared)?;
+        let prepared = Prepared {
+            id_assigned: row.id_assigned,
+            enqueue_seq: row.enqueue_seq.or(Some(seq)),
+            ..Prepared::new(row.message)?
+        };
+        match tx.topology.entities[entity].spec.kind {
+            EntityKind::Topic => drop(route::publish(tx, entity, &prepared, 0)?),
+            _ => drop(route::forward(tx, entity, &prepared, 0)?),
+        }
         delete(tx, seq)?;
         tx.changes.push(Change::Due { seq, now: None });
         return Ok(());
     }
     let new = tx.local.next_sequence();
     let moved = tx.first(
-        "UPDATE message SET seq = ?2, state = 0, due = NULL, enqueued_at = ?3 WHERE seq = ?1 AND state = 1 RETURNING expires_at, size",
+        "UPDATE message SET seq = ?2, enqueue_seq = coalesce(enqueue_seq, seq), state = 0, due = NULL, enqueued_at = ?3 WHERE seq = ?1 AND state = 1 RETURNING expires_at, size",
         (seq, new, tx.now.0),
         |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)),
     )?;
@@ -364,7 +398,8 @@ pub(crate) fn sweep(connection: &Connection, local: &mut Local, is_busy: bool) -
 }
 
 fn count_settled(connection: &Connection) -> rusqlite::Result<usize> {
-    connection.prepare_cached("SELECT count(*) FROM settled")?.query_row([], |row| row.get(0))
+    let count: i64 = connection.prepare_cached("SELECT count(*) FROM settled")?.query_row([], |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, seq: i64) -> Result<(), Stop> {
@@ -372,12 +407,46 @@ pub(crate) fn delete(tx: &mut Tx<'_>, seq: i64) -> Result<(), Stop> {
     Ok(())
 }
 
-pub(crate) fn to_dead_letters(tx: &mut Tx<'_>, seq: i64, reason: &str, description: &str) -> Result<(), Stop> {
+/// To the dead letters of its entity, or on to where those go. Answers what has become of it: dead, or gone from here.
+pub(crate) fn to_dead_letters(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    seq: i64,
+    reason: Option<&str>,
+    description: Option<&str>,
+) -> Result<Settled, Stop> {
+    let forwards = tx.topology.entities[entity].spec.forward_dead_letters_to.is_some();
+    if forwards && route::forward_dead(tx, entity, seq, reason, description)? {
+        return Ok(Settled::Gone);
+    }
     tx.execute(
         "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL, deliveries = 0, parked_as = NULL \
          WHERE seq = ?1",
-        (seq, tx.now.0, reason, sprag_core::outcome::clip(description)),
+        (seq, tx.now.0, reason, description.map(sprag_core::outcome::clip)),
     )?;
+    Ok(Settled::Dead)
+}
+
+/// Set aside by a client.
+pub(crate) fn defer(tx: &mut Tx<'_>, seq: i64, deliveries: u32, dead: bool) -> Result<(), Stop> {
+    let state = if dead { DEAD_DEFERRED } else { DEFERRED };
+    tx.execute(
+        "UPDATE message SET state = ?2, deliveries = ?3, moved_at = coalesce(moved_at, ?4) WHERE seq = ?1",
+        (seq, state, deliveries, tx.now.0),
+    )?;
+    Ok(())
+}
+
+/// Sets application properties of a message that is here already.
+pub(crate) fn modify(tx: &mut Tx<'_>, seq: i64, properties: &[(Arc<str>, Value)]) -> Result<(), Stop> {
+    if properties.is_empty() {
+        return Ok(());
+    }
+    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(()) };
+    let mut message = row.message;
+    message.properties.extend(properties.iter().cloned());
+    let (header, _) = codec::encode(&message).map_err(|error| Error::Refused(error.to_string()))?;
+    tx.execute("UPDATE message SET header = ?2 WHERE seq = ?1", (seq, header))?;
     Ok(())
 }
 
@@ -433,7 +502,7 @@ pub(crate) fn replay(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<b
     Ok(true)
 }
 
-fn unreadable(failure: ReadFailure) -> Stop {
+pub(crate) fn unreadable(failure: ReadFailure) -> Stop {
     Stop::Unavailable(failure.to_string())
 }
 
@@ -446,12 +515,12 @@ pub(crate) fn set_session_state(
     let id = tx.topology.entities[entity].id;
     match state {
         Some(state) => tx.execute(
-            "INSERT OR REPLACE INTO session (entity, session, state) VALUES (?1, ?2, ?3)",
-            (id, session.as_str(), &state[..]),
+            "INSERT OR REPLACE INTO session (entity, session, state, updated_at) VALUES (?1, ?2, ?3, ?4)",
+            (id, session.as_str(), &state[..], tx.now.0),
         )?,
         None => tx.execute("DELETE FROM session WHERE entity = ?1 AND session = ?2", (id, session.as_str()))?,
     };
-    tx.changes.push(Change::State { entity, session: session.clone(), state: state.cloned() });
+    tx.changes.push(Change::State { entity, session: session.clone(), state: state.cloned(), at: tx.now.0 });
     Ok(())
 }
 
@@ -466,13 +535,15 @@ pub(crate) struct MessageRow {
     pub(crate) reason: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) size: u32,
+    pub(crate) enqueue_seq: Option<i64>,
+    pub(crate) expires_at: Option<Timestamp>,
     pub(crate) message: Message,
 }
 
 pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<MessageRow>, ReadFailure> {
     let mut statement = connection.prepare_cached(
-        "SELECT entity, state, session, enqueued_at, flags, parked_as, moved_at, reason, description, size, header, body \
-         FROM message WHERE seq = ?1",
+        "SELECT entity, state, session, enqueued_at, flags, parked_as, moved_at, reason, description, size, header, body, \
+         enqueue_seq, expires_at FROM message WHERE seq = ?1",
     )?;
     let read = |row: &Row<'_>| -> rusqlite::Result<Result<MessageRow, codec::Error>> {
         let session = row.get_ref(2)?.as_str_or_null()?;
@@ -490,6 +561,8 @@ pub(crate) fn read_row(connection: &Connection, seq: i64) -> Result<Option<Messa
             reason: row.get(7)?,
             description: row.get(8)?,
             size: row.get(9)?,
+            enqueue_seq: row.get(12)?,
+            expires_at: row.get::<_, Option<i64>>(13)?.map(Timestamp),
             message,
         }))
     };

@@ -1,8 +1,8 @@
 //! What the index asks of the writer by itself: nobody waits for these.
 
 use crate::{
-    index::{Change, Post, Taken},
-    messages,
+    index::{Change, Post, Settled, Taken},
+    messages, route,
     shared::Shared,
     writer::{Queued, Stop, Tx},
 };
@@ -24,6 +24,16 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
                 let (queued, answer) = Queued::new(256, move |tx| bury(tx, &taken, dead, reason, &description));
                 (queued.with_undo(undo), answer)
             }
+            Post::Forward { taken } => {
+                shared.cache.lock().remove(taken.slot.seq);
+                let undo = vec![Change::PutBack { taken: taken.clone() }];
+                let (queued, answer) = Queued::new(taken.slot.size as usize, move |tx| {
+                    let dead = !route::forward_row(tx, &taken)?;
+                    tx.changes.push(Change::Buried { taken: taken.clone(), dead });
+                    Ok(())
+                });
+                (queued.with_undo(undo), answer)
+            }
             Post::Due { entity, seqs } => {
                 let undo = vec![Change::NotDue { seqs: seqs.clone(), again_at: shared.now().0 + AGAIN }];
                 let (queued, answer) = Queued::new(1_024 * seqs.len(), move |tx| {
@@ -41,11 +51,13 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
 }
 
 fn bury(tx: &mut Tx<'_>, taken: &Taken, dead: bool, reason: &str, description: &str) -> Result<(), Stop> {
-    if dead {
-        messages::to_dead_letters(tx, taken.slot.seq, reason, description)?;
+    let dead = if dead {
+        let how = messages::to_dead_letters(tx, taken.entity, taken.slot.seq, Some(reason), Some(description))?;
+        how == Settled::Dead
     } else {
         messages::delete(tx, taken.slot.seq)?;
-    }
+        false
+    };
     tx.changes.push(Change::Buried { taken: taken.clone(), dead });
     Ok(())
 }

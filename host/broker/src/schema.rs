@@ -10,10 +10,10 @@
 use rusqlite::Connection;
 
 /// The version that this binary writes.
-pub const VERSION: i64 = 2;
+pub const VERSION: i64 = 3;
 
 /// What takes a file from version `n` to `n + 1`, in order.
-const STEPS: [&str; VERSION as usize] = [V1, V2];
+const STEPS: [&str; VERSION as usize] = [V1, V2, V3];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -197,5 +197,45 @@ CREATE TABLE audit (
 );
 "#;
 
-/// Version 2: messages that are done and whose rows go later, see `messages::end`.
-const V2: &str = "CREATE TABLE settled (seq INTEGER PRIMARY KEY);";
+/// Version 2: entities that are administered, rules, deferred messages.
+///
+/// `message.state` has two more values: 4 deferred, 5 a deferred dead letter. `message.enqueue_seq` is the number under which a message that
+/// came due, or was forwarded, was accepted; null when it is its own. `entity.declared` is the spec as configuration gave it last, so that
+/// the next declaration knows what configuration has changed and what the administration has.
+const V2: &str = r#"
+ALTER TABLE message ADD COLUMN enqueue_seq INTEGER;
+
+ALTER TABLE session ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE entity ADD COLUMN declared TEXT;
+ALTER TABLE entity ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE entity ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0;
+UPDATE entity SET declared = spec, created_at = unixepoch() * 1000, updated_at = unixepoch() * 1000;
+
+CREATE TABLE rule (entity INTEGER NOT NULL, name TEXT NOT NULL, spec TEXT NOT NULL, created_at INTEGER NOT NULL, PRIMARY KEY (entity, name)) WITHOUT ROWID;
+INSERT INTO rule (entity, name, spec, created_at)
+  SELECT id, '$Default', json_object('name', '$Default', 'filter', spec -> '$.kind.subscription'), created_at
+  FROM entity WHERE spec -> '$.kind.subscription' IS NOT NULL;
+"#;
+
+/// Version 3: messages that are done and whose rows go later, see `messages::end`.
+const V3: &str = "CREATE TABLE settled (seq INTEGER PRIMARY KEY);";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first version is as the fixture froze it.
+    #[test]
+    fn version_1_has_not_changed() {
+        let tables = |sql: &str| {
+            let connection = Connection::open_in_memory().unwrap();
+            connection.execute_batch(sql).unwrap();
+            let mut statement =
+                connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
+            let tables = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+            tables.map(Result::unwrap).collect::<Vec<_>>()
+        };
+        assert_eq!(tables(V1), tables(include_str!("../tests/fixtures/schema_v1.sql")));
+    }
+}

@@ -146,14 +146,13 @@ impl Session for Handle {
         let (pin, current) =
             self.shared.with_index(|index| index.pin_delivery(self.entity, &self.id, self.token, lock.0, now))?;
         self.shared.cache.lock().remove(current.slot.seq);
-        let settled = pin.clone();
+        let (settled, entity) = (pin.clone(), self.entity);
         let written = self.shared.write_pinned(Pin::Session(pin), 256, move |tx| {
             let how = match &settlement {
                 // What was put aside stays there; only the delivery ends.
                 _ if current.is_aside() => Settled::Gone,
                 Settlement::DeadLetter { reason, description } => {
-                    messages::to_dead_letters(tx, current.slot.seq, reason, description)?;
-                    Settled::Dead
+                    messages::to_dead_letters(tx, entity, current.slot.seq, Some(reason), Some(description))?
                 }
                 _ => {
                     messages::delete(tx, current.slot.seq)?;

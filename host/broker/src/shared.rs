@@ -200,6 +200,18 @@ impl Shared {
         self.hear(pushed, answer).await
     }
 
+    /// As [`Shared::write_pinned`], but under way when it returns, so that several go into one group.
+    pub(crate) fn begin_pinned<T: Send + 'static>(
+        &self,
+        pin: Pin,
+        bytes: usize,
+        apply: impl FnMut(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    ) -> impl Future<Output = Result<T, Stop>> {
+        let (queued, answer) = Queued::new(bytes, apply);
+        let pushed = self.queue.push_now(queued.with_pin(pin));
+        self.hear(pushed, answer)
+    }
+
     /// Runs a command of a caller that has taken something out of the index for it: it goes in at once.
     pub(crate) async fn write_detached<T: Send + 'static>(
         &self,

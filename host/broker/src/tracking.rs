@@ -305,6 +305,7 @@ fn leave(
     direct: bool,
 ) -> Result<(), Stop> {
     if let Some(at) = target(tx, entity).filter(|_| direct)
+        && tx.topology.entities[at].spec.status.sends()
         && tx.topology.entities[at].spec.accepts(&message.message, message.size.into()).is_ok()
         && messages::check_room(tx, at, message.size.into()).is_ok()
         && !waits_in_outbox(tx, entity, message.message.session_id.as_ref())?

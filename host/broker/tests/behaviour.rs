@@ -105,7 +105,7 @@ async fn until_dead(engine: &Engine, entity: &str, count: usize) -> Vec<Peeked> 
 
 fn shop() -> Vec<EntitySpec> {
     let topic = name("shop");
-    let of_gold = Correlation { properties: [("tier".to_owned(), "gold".to_owned())].into(), ..Correlation::default() };
+    let of_gold = Correlation { properties: [("tier".to_owned(), "gold".into())].into(), ..Correlation::default() };
     vec![
         EntitySpec::topic("shop"),
         EntitySpec::subscription(&topic, "all", FilterSpec::All),

@@ -110,6 +110,63 @@ async fn killed_under_load_nothing_acknowledged_is_lost() {
     }
 }
 
+/// What clients and administrators were told holds after a kill: deferred messages, counts, schedules, entities, rules, forwarding.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_under_clients_nothing_they_were_told_is_lost() {
+    use sprag_broker::client::{MessageState, Mode};
+    for round in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Killed(load(&["clients", dir.path().to_str().unwrap()]).spawn().unwrap());
+        let mut told: Vec<(String, Vec<String>)> = Vec::new();
+        for (count, line) in lines(&mut child).enumerate() {
+            let mut words = line.split(' ').map(str::to_owned);
+            let first = words.next().unwrap_or_default();
+            told.push((first, words.collect()));
+            if count == 60 + 37 * round {
+                child.0.kill().unwrap();
+            }
+        }
+        child.0.wait().unwrap();
+        let of = |word: &str| {
+            let of: Vec<Vec<String>> = told.iter().filter(|(it, _)| it == word).map(|(_, rest)| rest.clone()).collect();
+            assert!(!of.is_empty(), "{word}");
+            of
+        };
+        let number = |text: &str| SequenceNumber(text.parse().unwrap());
+
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        let input = engine.entity(&"in".into()).unwrap();
+        assert_eq!(input.spec.forward_to, Some("topic".into()));
+        assert!(input.counts.scheduled as usize >= of("scheduled").len());
+        let rules = engine.rules(&"topic/all".into()).unwrap();
+        for rule in of("rule") {
+            assert!(rules.iter().any(|it| it.spec.name == rule[0]), "round {round}: {rule:?}");
+        }
+        let source = engine.source(&"topic/all".into()).unwrap();
+        let all = source.peek(SequenceNumber(0), 1_000_000, None).await.unwrap();
+        let find = |sequence: &str| all.iter().find(|it| it.sequence == number(sequence));
+        for done in of("completed") {
+            assert!(find(&done[0]).is_none(), "round {round}: {done:?}");
+        }
+        // The last one told may have been handed over once more, or settled, since.
+        for words in of("abandoned").iter().rev().skip(1) {
+            // Handed over again, it was completed; then it was said above, or the process died before it could say so.
+            if let Some(found) = find(&words[0]) {
+                assert!(found.delivery_count >= words[1].parse().unwrap(), "round {round}: {words:?}");
+            }
+        }
+        for words in of("deferred") {
+            let found = find(&words[0]).unwrap_or_else(|| panic!("round {round}: {words:?}"));
+            assert_eq!(found.state, MessageState::Deferred);
+            let got = source.receive_deferred(&[found.sequence], Mode::PeekLock).await.unwrap();
+            assert_eq!(got[0].delivery_count, words[1].parse::<u32>().unwrap() + 1, "round {round}");
+        }
+        // One more may have been completed before the process could say so.
+        assert!(all.len() + of("completed").len() + 1 >= 3 * of("sent").len(), "round {round}");
+        engine.close().await;
+    }
+}
+
 /// Case A61: a second process is told who holds the folder, within two seconds, also through a symlink; after a `SIGKILL` of the holder
 /// the next one starts without cleanup.
 #[test]

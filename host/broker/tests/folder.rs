@@ -33,25 +33,67 @@ async fn a_file_of_version_1_is_brought_forward() {
     assert_eq!(version, SCHEMA_VERSION);
 }
 
-/// The tables that this binary makes are those that the fixture froze.
+/// What migrations make of the first version is what a fresh file has.
 #[test]
-fn version_1_has_not_changed() {
-    let tables = |make: &dyn Fn(&std::path::Path)| {
-        let dir = tempfile::tempdir().unwrap();
-        make(dir.path());
-        let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+fn an_old_file_ends_as_a_fresh_one_begins() {
+    let tables = |dir: &std::path::Path| {
+        drop(open(dir).unwrap());
+        let connection = rusqlite::Connection::open(dir.join(FILE)).unwrap();
         let mut statement =
             connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
         let tables: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
         tables
     };
-    let frozen = tables(&|dir| {
-        let connection = rusqlite::Connection::open(dir.join(FILE)).unwrap();
-        connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
-    });
-    let ours = tables(&|dir| drop(open(dir).unwrap()));
-    assert_eq!(SCHEMA_VERSION, 1, "with a second version, compare what migrations make of the first");
-    assert_eq!(frozen, ours);
+    let (old, fresh) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let connection = rusqlite::Connection::open(old.path().join(FILE)).unwrap();
+    connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
+    drop(connection);
+    assert_eq!(tables(old.path()), tables(fresh.path()));
+}
+
+/// A topic with subscriptions as version 1 wrote them: their filters become rules, and a declaration as before changes nothing.
+#[tokio::test]
+async fn filters_of_version_1_become_rules() {
+    use sprag_broker::{Correlation, DEFAULT_RULE, EntitySpec, FilterSpec};
+    let dir = tempfile::tempdir().unwrap();
+    let connection = rusqlite::Connection::open(dir.path().join(FILE)).unwrap();
+    connection.execute_batch(include_str!("fixtures/schema_v1.sql")).unwrap();
+    let old = |name: &str, kind: &str| {
+        let spec = format!(
+            r#"{{"name":"{name}","kind":{kind},"requires_session":false,"lock_duration":{{"secs":30,"nanos":0}},"max_delivery_count":10,"default_ttl":null,"dead_letter_on_expiry":false,"duplicate_detection":null,"max_message_size":1048576,"max_size":null}}"#
+        );
+        connection.execute("INSERT INTO entity (name, spec) VALUES (?1, ?2)", [name, &spec]).unwrap();
+    };
+    old("shop", r#""topic""#);
+    old("shop/all", r#"{"subscription":"all"}"#);
+    old("shop/orders", r#"{"subscription":{"sql":"EventTypeId LIKE 'Order%'"}}"#);
+    old(
+        "shop/gold",
+        r#"{"subscription":{"correlation":{"message_id":null,"session_id":null,"subject":null,"content_type":null,"correlation_id":null,"to":null,"reply_to":null,"reply_to_session_id":null,"properties":{"tier":"gold"}}}}"#,
+    );
+    drop(connection);
+    let engine = open(dir.path()).unwrap();
+    let filter = |name: &str| {
+        let rules = engine.rules(&name.into()).unwrap();
+        assert_eq!((rules.len(), rules[0].spec.name.as_str()), (1, DEFAULT_RULE), "{name}");
+        rules[0].spec.filter.clone()
+    };
+    let gold = Correlation { properties: [("tier".to_owned(), "gold".into())].into(), ..Correlation::default() };
+    let gold = FilterSpec::Correlation(Box::new(gold));
+    let orders = FilterSpec::Sql("EventTypeId LIKE 'Order%'".into());
+    assert_eq!(
+        [filter("shop/all"), filter("shop/orders"), filter("shop/gold")],
+        [FilterSpec::All, orders.clone(), gold.clone()]
+    );
+    let before = engine.entity(&"shop/gold".into()).unwrap();
+    assert!(before.created_at.0 > 0);
+    let topic = "shop".into();
+    let subscription = |name: &str, filter: &FilterSpec| EntitySpec::subscription(&topic, name, filter.clone());
+    engine
+        .declare(vec![EntitySpec::topic("shop"), subscription("gold", &gold), subscription("orders", &orders)])
+        .await
+        .unwrap();
+    assert_eq!(engine.entity(&"shop/gold".into()).unwrap(), before);
 }
 
 /// A newer file is refused and left as it is.

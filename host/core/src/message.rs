@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::{
-    ids::{EventId, EventType, MessageId, SequenceNumber, SessionId},
+    ids::{EntityName, EventId, EventType, MessageId, SequenceNumber, SessionId},
     time::Timestamp,
 };
 
@@ -71,6 +71,12 @@ pub enum Value {
     Symbol(Arc<str>),
     List(Vec<Value>),
     Map(Vec<(Value, Value)>),
+    /// Items of one type.
+    Array(Vec<Value>),
+    /// A decimal of 4, 8 or 16 bytes, as it came: nothing here calculates with it.
+    Decimal(Bytes),
+    /// A value behind its descriptor.
+    Described(Box<(Value, Value)>),
 }
 
 impl Value {
@@ -113,6 +119,8 @@ pub enum Body {
     /// Several data sections.
     Sections(Vec<Bytes>),
     Value(Value),
+    /// Sequence sections, each a list.
+    Lists(Vec<Vec<Value>>),
 }
 
 impl Body {
@@ -120,9 +128,10 @@ impl Body {
     pub fn len(&self) -> usize {
         fn value_len(value: &Value) -> usize {
             match value {
-                Value::Binary(bytes) => bytes.len(),
+                Value::Binary(bytes) | Value::Decimal(bytes) => bytes.len(),
                 Value::String(text) | Value::Symbol(text) => text.len(),
-                Value::List(items) => items.iter().map(value_len).sum(),
+                Value::List(items) | Value::Array(items) => items.iter().map(value_len).sum(),
+                Value::Described(described) => value_len(&described.0) + value_len(&described.1),
                 Value::Map(entries) => entries.iter().map(|(key, value)| value_len(key) + value_len(value)).sum(),
                 _ => 8,
             }
@@ -132,6 +141,7 @@ impl Body {
             Self::Data(bytes) => bytes.len(),
             Self::Sections(parts) => parts.iter().map(Bytes::len).sum(),
             Self::Value(value) => value_len(value),
+            Self::Lists(lists) => lists.iter().flatten().map(value_len).sum(),
         }
     }
 
@@ -160,6 +170,89 @@ pub struct Message {
     pub scheduled_for: Option<Timestamp>,
     pub properties: Properties,
     pub body: Body,
+    /// What few messages carry. None, not an empty one, for a message that carries none of it.
+    pub rare: Option<Box<Rare>>,
+}
+
+/// What an AMQP message can carry beside the usual, kept for whoever receives it. Behind a pointer, so that the usual message does not pay
+/// for it. The host itself reads none of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Rare {
+    pub user_id: Option<Bytes>,
+    pub content_encoding: Option<Arc<str>>,
+    pub creation_time: Option<Timestamp>,
+    pub absolute_expiry_time: Option<Timestamp>,
+    pub group_sequence: Option<u32>,
+    pub via_partition_key: Option<Arc<str>>,
+    /// Of the header, where the sender wrote them.
+    pub durable: Option<bool>,
+    pub priority: Option<u8>,
+    /// Of which type the message id and the correlation id are on the wire; here they are texts.
+    pub message_id_kind: IdKind,
+    pub correlation_id_kind: IdKind,
+    /// The sender's own message annotations.
+    pub annotations: Vec<(Value, Value)>,
+    pub footer: Vec<(Value, Value)>,
+    /// For a dead letter that was forwarded: the entity on which it died.
+    pub dead_letter_source: Option<EntityName>,
+}
+
+/// The AMQP type of an id. The engine compares and stores texts; whoever writes the id onto the wire again gives it its type back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum IdKind {
+    #[default]
+    String,
+    /// Its text is the number.
+    Ulong,
+    /// Its text has hyphens and small letters.
+    Uuid,
+    /// Its text is the bytes in small hexadecimal digits.
+    Binary,
+}
+
+impl IdKind {
+    /// The text of an id and its type. None: no id has this type.
+    pub fn text_of(value: &Value) -> Option<(String, Self)> {
+        Some(match value {
+            Value::String(text) | Value::Symbol(text) => (text.to_string(), Self::String),
+            Value::Ulong(n) => (n.to_string(), Self::Ulong),
+            Value::Uuid(bytes) => (uuid_text(bytes), Self::Uuid),
+            Value::Binary(bytes) => (hex(bytes), Self::Binary),
+            _ => return None,
+        })
+    }
+
+    /// The id as it was. A text that does not fit the type (somebody has changed it since) stays a text.
+    pub fn value_of(self, text: &str) -> Value {
+        let typed = match self {
+            Self::String => None,
+            Self::Ulong => text.parse().ok().map(Value::Ulong),
+            Self::Uuid => uuid_of(text).map(Value::Uuid),
+            Self::Binary => unhex(text).map(|bytes| Value::Binary(bytes.into())),
+        };
+        typed.unwrap_or_else(|| Value::string(text))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok()).collect()
+}
+
+/// A UUID with hyphens and small letters.
+pub fn uuid_text(bytes: &[u8; 16]) -> String {
+    let all = hex(bytes);
+    format!("{}-{}-{}-{}-{}", &all[..8], &all[8..12], &all[12..16], &all[16..20], &all[20..])
+}
+
+/// The UUID that such a text names.
+pub fn uuid_of(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    unhex(&digits)?.try_into().ok()
 }
 
 /// What a message asks an endpoint for. The names travel as property `MessageType`.
@@ -224,6 +317,11 @@ impl Message {
 
     pub fn text_property(&self, name: &str) -> Option<&str> {
         self.property(name).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// The rare parts, to be written to.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     pub fn set_property(&mut self, name: &str, value: Value) {
@@ -292,4 +390,27 @@ pub struct Delivery {
     /// Set by the embedded broker on a message whose sender gave no id: the id it carries does not count (P29).
     pub id_assigned: bool,
     pub message: Arc<Message>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids of every type come back as they were (`message-id` of AMQP has four types).
+    #[test]
+    fn ids_keep_their_type() {
+        let uuid = Value::Uuid(std::array::from_fn(|n| n as u8));
+        for (value, text) in [
+            (Value::string("m-1"), "m-1"),
+            (Value::Ulong(u64::MAX), "18446744073709551615"),
+            (uuid, "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+            (Value::Binary(Bytes::from_static(&[0, 255])), "00ff"),
+        ] {
+            let (found, kind) = IdKind::text_of(&value).expect("an id");
+            assert_eq!(found, text);
+            assert_eq!(kind.value_of(&found), value);
+        }
+        assert_eq!(IdKind::Uuid.value_of("no uuid"), Value::string("no uuid"));
+        assert_eq!(IdKind::text_of(&Value::Null), None);
+    }
 }

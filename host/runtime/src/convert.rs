@@ -23,7 +23,7 @@ impl<'a> Parts<'a> {
             .filter_map(|(_, value)| match value {
                 Value::Uuid(bytes) => Some(uuid(bytes)),
                 Value::Char(char) => Some(char.to_string()),
-                Value::List(_) | Value::Map(_) => Some(json(value).to_string()),
+                Value::List(_) | Value::Map(_) | Value::Array(_) | Value::Described(_) => Some(json(value).to_string()),
                 _ => None,
             })
             .collect();
@@ -32,6 +32,11 @@ impl<'a> Parts<'a> {
             Body::Data(bytes) => (Cow::Borrowed(&bytes[..]), Vec::new()),
             Body::Sections(parts) => (Cow::Owned(parts.concat()), parts.iter().map(|part| part.len() as u64).collect()),
             Body::Value(value) => (Cow::Owned(json(value).to_string().into_bytes()), Vec::new()),
+            Body::Lists(lists) => {
+                let lists: serde_json::Value =
+                    lists.iter().map(|list| list.iter().map(json).collect::<serde_json::Value>()).collect();
+                (Cow::Owned(lists.to_string().into_bytes()), Vec::new())
+            }
         };
         Self { texts, body, sections }
     }
@@ -65,10 +70,10 @@ pub(crate) fn properties<'a>(message: &'a Message, parts: &'a Parts<'_>) -> Vec<
                 Value::Float(it) => wit::PropertyValueParam::Float((*it).into()),
                 Value::Double(it) => wit::PropertyValueParam::Float(*it),
                 Value::Timestamp(it) => wit::PropertyValueParam::Timestamp(it.0),
-                Value::Binary(it) => wit::PropertyValueParam::Bytes(it),
+                Value::Binary(it) | Value::Decimal(it) => wit::PropertyValueParam::Bytes(it),
                 Value::String(it) | Value::Symbol(it) => wit::PropertyValueParam::Text(it),
                 Value::Uuid(_) => wit::PropertyValueParam::Uuid(texts.next().map_or("", String::as_str)),
-                Value::Char(_) | Value::List(_) | Value::Map(_) => {
+                Value::Char(_) | Value::List(_) | Value::Map(_) | Value::Array(_) | Value::Described(_) => {
                     wit::PropertyValueParam::Text(texts.next().map_or("", String::as_str))
                 }
             },
@@ -98,7 +103,7 @@ pub(crate) fn to_guest<'a>(
             Body::None => wit::BodyKind::None,
             Body::Data(_) => wit::BodyKind::Data,
             Body::Sections(_) => wit::BodyKind::Sections(&parts.sections),
-            Body::Value(_) => wit::BodyKind::Value,
+            Body::Value(_) | Body::Lists(_) => wit::BodyKind::Value,
         },
     }
 }
@@ -177,9 +182,10 @@ fn json(value: &Value) -> serde_json::Value {
         Value::Char(it) => it.to_string().into(),
         Value::Timestamp(it) => it.to_string().into(),
         Value::Uuid(it) => uuid(it).into(),
-        Value::Binary(it) => base64(it).into(),
+        Value::Binary(it) | Value::Decimal(it) => base64(it).into(),
+        Value::Described(it) => json(&it.1),
         Value::String(it) | Value::Symbol(it) => (**it).into(),
-        Value::List(items) => items.iter().map(json).collect(),
+        Value::List(items) | Value::Array(items) => items.iter().map(json).collect(),
         Value::Map(entries) => Json::Object(
             entries
                 .iter()

@@ -1,15 +1,21 @@
 //! Which messages of a topic a subscription gets.
 //!
 //! A filter is compiled when its subscription is declared, so that a wrong one is an error with a position then and there, and not a
-//! message that silently goes nowhere later. [`sql`] reads an expression, [`eval`] answers it for a message.
+//! message that silently goes nowhere later. [`sql`] reads an expression, [`eval`] answers it for a message; [`rule`] puts filters and
+//! actions together.
 
 mod eval;
+mod rule;
 mod sql;
+mod tokens;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sprag_core::message::{Message, Value};
+use sprag_core::message::{Message, Value, uuid_text};
+
+pub use rule::{DEFAULT_RULE, RuleSpec};
+pub(crate) use rule::{Rule, copies};
 
 /// A subscription's filter, as it is declared.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -22,6 +28,41 @@ pub enum FilterSpec {
     Correlation(Box<Correlation>),
     /// Messages for which the expression is true; unknown is not true.
     Sql(String),
+    /// The same with values for its parameters.
+    SqlWith(Box<SqlText>),
+    /// No message.
+    Nothing,
+}
+
+/// An expression or an action, with values for the `@names` in it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SqlText {
+    pub expression: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, FilterValue>,
+}
+
+impl<T: Into<String>> From<T> for SqlText {
+    fn from(expression: T) -> Self {
+        Self { expression: expression.into(), parameters: BTreeMap::new() }
+    }
+}
+
+/// A value that a filter compares with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FilterValue {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Text(String),
+}
+
+impl<T: Into<String>> From<T> for FilterValue {
+    fn from(text: T) -> Self {
+        Self::Text(text.into())
+    }
 }
 
 /// All that is given must be equal, byte by byte.
@@ -36,8 +77,8 @@ pub struct Correlation {
     pub to: Option<String>,
     pub reply_to: Option<String>,
     pub reply_to_session_id: Option<String>,
-    /// Application properties; the value of a text property, or the decimal number of a whole one.
-    pub properties: BTreeMap<String, String>,
+    /// Application properties. A text also equals what is written like it: a whole number in decimal, a UUID with hyphens, `true`.
+    pub properties: BTreeMap<String, FilterValue>,
 }
 
 /// Where an expression is wrong and how.
@@ -53,6 +94,7 @@ pub struct FilterError {
 #[derive(Debug, Clone)]
 pub(crate) enum Filter {
     All,
+    Nothing,
     Correlation(Box<Correlation>),
     Sql(sql::Expression),
 }
@@ -62,8 +104,18 @@ impl FilterSpec {
         Ok(match self {
             Self::All => Filter::All,
             Self::Correlation(correlation) => Filter::Correlation(correlation.clone()),
-            Self::Sql(text) => Filter::Sql(sql::parse(text)?),
+            Self::Sql(text) => Filter::Sql(sql::parse(text, &BTreeMap::new())?),
+            Self::SqlWith(text) => Filter::Sql(sql::parse(&text.expression, &text.parameters)?),
+            Self::Nothing => Filter::Nothing,
         })
+    }
+
+    fn sql(&self) -> Option<&str> {
+        match self {
+            Self::Sql(text) => Some(text),
+            Self::SqlWith(text) => Some(&text.expression),
+            _ => None,
+        }
     }
 }
 
@@ -71,6 +123,7 @@ impl Filter {
     pub(crate) fn matches(&self, message: &Message) -> bool {
         match self {
             Self::All => true,
+            Self::Nothing => false,
             Self::Correlation(correlation) => correlation.matches(message),
             Self::Sql(expression) => eval::is_true(expression, message),
         }
@@ -90,12 +143,30 @@ impl Correlation {
             (&self.reply_to_session_id, message.reply_to_session_id.as_deref()),
         ];
         fields.iter().all(|(wanted, found)| wanted.is_none() || wanted.as_deref() == *found)
-            && self.properties.iter().all(|(name, wanted)| match message.property(name) {
-                Some(Value::String(text) | Value::Symbol(text)) => **text == **wanted,
-                Some(Value::Bool(value)) => wanted == if *value { "true" } else { "false" },
-                Some(value) => value.as_i64().is_some_and(|n| n.to_string() == *wanted),
-                None => false,
-            })
+            && self
+                .properties
+                .iter()
+                .all(|(name, wanted)| message.property(name).is_some_and(|found| wanted.equals(found)))
+    }
+}
+
+impl FilterValue {
+    fn equals(&self, found: &Value) -> bool {
+        match (self, found) {
+            (Self::Null, Value::Null) => true,
+            (Self::Bool(wanted), Value::Bool(found)) => wanted == found,
+            (Self::Double(wanted), Value::Double(found)) => wanted == found,
+            (Self::Double(wanted), Value::Float(found)) => *wanted == f64::from(*found),
+            (Self::Int(wanted), Value::Timestamp(found)) => *wanted == found.0,
+            (Self::Int(wanted), Value::Double(found)) => *wanted as f64 == *found,
+            (Self::Int(_), Value::String(_)) => false,
+            (Self::Int(wanted), found) => found.as_i64() == Some(*wanted),
+            (Self::Text(wanted), Value::String(found) | Value::Symbol(found)) => **found == **wanted,
+            (Self::Text(wanted), Value::Bool(found)) => wanted == if *found { "true" } else { "false" },
+            (Self::Text(wanted), Value::Uuid(found)) => wanted.eq_ignore_ascii_case(&uuid_text(found)),
+            (Self::Text(wanted), found) => found.as_i64().is_some_and(|n| n.to_string() == *wanted),
+            _ => false,
+        }
     }
 }
 
@@ -115,6 +186,9 @@ mod tests {
         message.set_property("price", Value::Double(2.5));
         message.set_property("gold", Value::Bool(true));
         message.set_property("odd name", Value::string("x"));
+        message.set_property("subject", Value::string("x"));
+        message.set_property("id", Value::Uuid(std::array::from_fn(|n| n as u8)));
+        message.time_to_live = Some(std::time::Duration::from_secs(5));
         message.set_property("nothing", Value::Null);
         message
     }
@@ -129,7 +203,13 @@ mod tests {
         for text in [
             "EventTypeId LIKE 'Order%'",
             "user.EventTypeId = 'OrderPlaced'",
-            "eventtypeid IS NULL",
+            "eventtypeid = 'OrderPlaced' AND EXISTS(EVENTTYPEID)",
+            "property('event' + 'typeid') LIKE '%' + 'Placed' AND p('amount') = 7",
+            "'50%' LIKE '50' + '!%' ESCAPE '!' AND EventTypeId NOT LIKE subject + '%x'",
+            "newid() <> newid() AND newid() IS NOT NULL",
+            "id = '00010203-0405-0607-0809-0A0B0C0D0E0F'",
+            "sys.SequenceNumber IS NULL AND sys.TimeToLive = 5000",
+            "newid IS NULL AND p IS NULL",
             "sys.Label = 'Order' and SYS.SESSIONID = 's1'",
             "sys.MessageId <> 'm2'",
             "EventTypeId LIKE 'Order_laced'",
@@ -173,6 +253,9 @@ mod tests {
             "EventTypeId",
             "missing = 1 AND amount = 7",
             "EventTypeId LIKE 'Order'",
+            "EventTypeId LIKE missing",
+            "EventTypeId LIKE 'x' + '!' ESCAPE '!' + '!'",
+            "property(amount) = 7",
         ] {
             assert!(!check(text), "{text}");
         }
@@ -206,13 +289,40 @@ mod tests {
         assert!(FilterSpec::Sql(nots).compile().unwrap_err().problem.contains("deep"));
     }
 
+    /// The documented example: `source = @stringParam`.
+    #[test]
+    fn parameters_stand_for_values() {
+        let text = |expression: &str| SqlText {
+            expression: expression.into(),
+            parameters: [
+                ("@type".to_owned(), "OrderPlaced".into()),
+                ("n".into(), FilterValue::Int(7)),
+                ("@none".into(), FilterValue::Null),
+            ]
+            .into(),
+        };
+        let filter = FilterSpec::SqlWith(Box::new(text("EventTypeId = @type AND amount IN (@n) AND @none IS NULL")));
+        assert!(filter.compile().unwrap().matches(&message()));
+        let json = serde_json::to_string(&filter).unwrap();
+        assert_eq!(serde_json::from_str::<FilterSpec>(&json).unwrap(), filter);
+        let error = FilterSpec::SqlWith(Box::new(text("a = @other"))).compile().unwrap_err();
+        assert_eq!((error.position, error.problem.contains("@other")), (5, true));
+        assert!(!FilterSpec::Nothing.compile().unwrap().matches(&message()));
+    }
+
     #[test]
     fn correlation_compares_all_that_is_given() {
         let mut correlation = Box::new(Correlation { subject: Some("Order".into()), ..Correlation::default() });
-        correlation.properties = [("amount".to_owned(), "7".to_owned()), ("gold".into(), "true".into())].into();
+        correlation.properties = [("amount".to_owned(), "7".into()), ("gold".into(), "true".into())].into();
         assert!(Filter::Correlation(correlation.clone()).matches(&message()));
         correlation.session_id = Some("s2".into());
-        assert!(!Filter::Correlation(correlation).matches(&message()));
+        assert!(!Filter::Correlation(correlation.clone()).matches(&message()));
+        correlation.session_id = None;
+        correlation.properties =
+            [("amount".to_owned(), FilterValue::Int(7)), ("price".into(), FilterValue::Double(2.5))].into();
+        assert!(Filter::Correlation(correlation.clone()).matches(&message()));
+        correlation.properties = [("EventTypeId".to_owned(), "orderplaced".into())].into();
+        assert!(!Filter::Correlation(correlation).matches(&message()), "texts compare with case");
     }
 
     /// A pattern with many stars must not take exponential time.

@@ -1,14 +1,21 @@
-//! Reads a filter expression: the conditions of SQL-92 as Service Bus takes them.
+//! Reads a filter expression: the conditions of SQL-92 as Service Bus takes them; and the statements of a rule's action.
 //!
 //! ```text
+//! action  = statement { [;|,] statement }             statement = SET name = sum | REMOVE name
 //! or      = and { OR and }            and  = not { AND not }          not = NOT not | test
-//! test    = sum [ compare sum | [NOT] LIKE text [ESCAPE text] | [NOT] IN ( sum {, sum} ) | IS [NOT] NULL ]
+//! test    = sum [ compare sum | [NOT] LIKE sum [ESCAPE sum] | [NOT] IN ( sum {, sum} ) | IS [NOT] NULL ]
 //! sum     = product { (+|-) product } product = sign { (*|/|%) sign } sign = [+|-] sign | primary
-//! primary = number | text | TRUE | FALSE | NULL | EXISTS ( name ) | name | ( or )
+//! primary = number | text | TRUE | FALSE | NULL | EXISTS ( name ) | name | ( or ) | @parameter
+//!         | newid() | property( sum ) | p( sum )
 //! name    = [sys.|user.] (word | [any text] | "any text")
 //! ```
 
-use super::FilterError;
+use std::collections::BTreeMap;
+
+use super::{
+    FilterError, FilterValue,
+    tokens::{Kind, Token, tokens},
+};
 
 /// How deep parentheses, NOT and signs may lie in each other.
 const MAX_DEPTH: u32 = 64;
@@ -24,9 +31,37 @@ pub(crate) enum Expression {
     Or(Box<Expression>, Box<Expression>),
     Compare(Compare, Box<Expression>, Box<Expression>),
     Calculate(Calculate, Box<Expression>, Box<Expression>),
-    Like { text: Box<Expression>, pattern: Vec<Piece>, not: bool },
-    In { value: Box<Expression>, list: Vec<Expression>, not: bool },
-    IsNull { value: Box<Expression>, not: bool },
+    Like {
+        text: Box<Expression>,
+        pattern: Pattern,
+        not: bool,
+    },
+    In {
+        value: Box<Expression>,
+        list: Vec<Expression>,
+        not: bool,
+    },
+    IsNull {
+        value: Box<Expression>,
+        not: bool,
+    },
+    /// A fresh UUID.
+    NewId,
+    /// The application property whose name is computed.
+    Property(Box<Expression>),
+}
+
+/// One step of an action.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Statement {
+    Set(Name, Expression),
+    Remove(Name),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Pattern {
+    Fixed(Vec<Piece>),
+    Computed { pattern: Box<Expression>, escape: Option<Box<Expression>> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +91,12 @@ pub(crate) enum System {
     ReplyTo,
     ReplyToSessionId,
     PartitionKey,
+    ViaPartitionKey,
+    /// Read only; in milliseconds.
+    TimeToLive,
+    ScheduledEnqueueTime,
+    /// What the broker gives a message later: not known when it is filtered.
+    Later,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +126,11 @@ pub(crate) enum Piece {
     Any,
 }
 
-pub(crate) fn parse(text: &str) -> Result<Expression, FilterError> {
-    let mut parser = Parser { tokens: tokens(text)?, next: 0, end: text.chars().count() + 1, depth: 0 };
+/// Values for `@name`, by their names, with or without the at sign.
+pub(crate) type Parameters = BTreeMap<String, FilterValue>;
+
+pub(crate) fn parse(text: &str, parameters: &Parameters) -> Result<Expression, FilterError> {
+    let mut parser = Parser::new(text, parameters)?;
     let expression = parser.or()?;
     match parser.peek() {
         None => Ok(expression),
@@ -94,137 +138,24 @@ pub(crate) fn parse(text: &str) -> Result<Expression, FilterError> {
     }
 }
 
-fn error(position: usize, problem: impl Into<String>) -> FilterError {
+pub(crate) fn parse_action(text: &str, parameters: &Parameters) -> Result<Vec<Statement>, FilterError> {
+    let mut parser = Parser::new(text, parameters)?;
+    let mut statements = Vec::new();
+    while parser.peek().is_some() {
+        if parser.mark(";") || parser.mark(",") {
+            continue;
+        }
+        statements.push(parser.statement()?);
+    }
+    Ok(statements)
+}
+
+pub(super) fn error(position: usize, problem: impl Into<String>) -> FilterError {
     FilterError { position, problem: problem.into() }
 }
 
-#[derive(Debug, Clone, PartialEq)]
-enum Kind {
-    /// A word as it is written; it may be a keyword.
-    Word(String),
-    /// A name in brackets or double quotes: never a keyword.
-    Quoted(String),
-    Text(String),
-    Int(i64),
-    Double(f64),
-    Mark(&'static str),
-}
-
-impl Kind {
-    fn shown(&self) -> String {
-        match self {
-            Self::Word(text) | Self::Quoted(text) => format!("{text:?}"),
-            Self::Text(text) => format!("the text '{text}'"),
-            Self::Int(n) => n.to_string(),
-            Self::Double(n) => n.to_string(),
-            Self::Mark(mark) => format!("{mark:?}"),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Token {
-    kind: Kind,
-    position: usize,
-}
-
-const MARKS: [&str; 17] = ["<>", "<=", ">=", "!=", "=", "<", ">", "(", ")", ",", ".", "+", "-", "*", "/", "%", ";"];
-
-fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
-    let chars: Vec<char> = text.chars().collect();
-    let mut tokens = Vec::new();
-    let mut at = 0;
-    while let Some(&c) = chars.get(at) {
-        let start = at;
-        let kind = match c {
-            _ if c.is_whitespace() => {
-                at += 1;
-                continue;
-            }
-            '\'' => Kind::Text(quoted(&chars, &mut at, '\'')?),
-            '"' => Kind::Quoted(quoted(&chars, &mut at, '"')?),
-            '[' => Kind::Quoted(quoted(&chars, &mut at, ']')?),
-            _ if c.is_alphabetic() || c == '_' => {
-                while chars.get(at).is_some_and(|c| c.is_alphanumeric() || "_-:$@#".contains(*c)) {
-                    at += 1;
-                }
-                Kind::Word(chars[start..at].iter().collect())
-            }
-            _ if c.is_ascii_digit() => number(&chars, &mut at)?,
-            _ => {
-                let mark = MARKS.into_iter().find(|mark| mark.chars().eq(chars[at..].iter().copied().take(mark.len())));
-                let mark = mark.ok_or_else(|| error(start + 1, format!("{c:?} means nothing here")))?;
-                at += mark.len();
-                Kind::Mark(mark)
-            }
-        };
-        tokens.push(Token { kind, position: start + 1 });
-    }
-    Ok(tokens)
-}
-
-/// A doubled closing quote stands for one.
-fn quoted(chars: &[char], at: &mut usize, close: char) -> Result<String, FilterError> {
-    let start = *at;
-    *at += 1;
-    let mut text = String::new();
-    loop {
-        match chars.get(*at) {
-            Some(&c) if c == close && chars.get(*at + 1) == Some(&close) => {
-                text.push(c);
-                *at += 2;
-            }
-            Some(&c) if c == close => {
-                *at += 1;
-                return Ok(text);
-            }
-            Some(&c) => {
-                text.push(c);
-                *at += 1;
-            }
-            None => return Err(error(start + 1, format!("the closing quote {close:?} is missing"))),
-        }
-    }
-}
-
-fn number(chars: &[char], at: &mut usize) -> Result<Kind, FilterError> {
-    let start = *at;
-    let wrong = |text: &str| error(start + 1, format!("{text:?} is not a number"));
-    let digits = |at: &mut usize, hex: bool| {
-        while chars.get(*at).is_some_and(|c| if hex { c.is_ascii_hexdigit() } else { c.is_ascii_digit() }) {
-            *at += 1;
-        }
-    };
-    if chars[start] == '0' && matches!(chars.get(start + 1), Some('x' | 'X')) {
-        *at += 2;
-        digits(at, true);
-        let text: String = chars[start..*at].iter().collect();
-        return i64::from_str_radix(&text[2..], 16).map(Kind::Int).map_err(|_| wrong(&text));
-    }
-    digits(at, false);
-    let mut whole = true;
-    if chars.get(*at) == Some(&'.') {
-        whole = false;
-        *at += 1;
-        digits(at, false);
-    }
-    if matches!(chars.get(*at), Some('e' | 'E')) {
-        whole = false;
-        *at += 1;
-        if matches!(chars.get(*at), Some('+' | '-')) {
-            *at += 1;
-        }
-        digits(at, false);
-    }
-    let text: String = chars[start..*at].iter().collect();
-    if whole {
-        text.parse().map(Kind::Int).map_err(|_| wrong(&text))
-    } else {
-        text.parse().map(Kind::Double).map_err(|_| wrong(&text))
-    }
-}
-
-struct Parser {
+struct Parser<'a> {
+    parameters: &'a Parameters,
     tokens: Vec<Token>,
     next: usize,
     /// The position behind the last character.
@@ -232,7 +163,35 @@ struct Parser {
     depth: u32,
 }
 
-impl Parser {
+impl<'a> Parser<'a> {
+    fn new(text: &str, parameters: &'a Parameters) -> Result<Self, FilterError> {
+        Ok(Self { parameters, tokens: tokens(text)?, next: 0, end: text.chars().count() + 1, depth: 0 })
+    }
+
+    fn statement(&mut self) -> Result<Statement, FilterError> {
+        if self.keyword("REMOVE") {
+            return Ok(Statement::Remove(self.changeable()?));
+        }
+        if !self.keyword("SET") {
+            return Err(error(self.position(), "SET or REMOVE is missing"));
+        }
+        let name = self.changeable()?;
+        self.expect("=")?;
+        Ok(Statement::Set(name, self.sum()?))
+    }
+
+    /// A property that an action may change.
+    fn changeable(&mut self) -> Result<Name, FilterError> {
+        let position = self.position();
+        let name = self.name()?;
+        match name {
+            Name::System(System::TimeToLive | System::ScheduledEnqueueTime | System::Later) => {
+                Err(error(position, "this system property cannot be changed"))
+            }
+            _ => Ok(name),
+        }
+    }
+
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.next)
     }
@@ -335,39 +294,42 @@ impl Parser {
         let position = self.position();
         let pattern = self.text()?;
         let mut escape = None;
+        let mut escape_position = position;
         if self.keyword("ESCAPE") {
-            let position = self.position();
-            let text = self.text()?;
-            let mut chars = text.chars();
-            escape = match (chars.next(), chars.next()) {
-                (Some(c), None) => Some(c),
-                _ => return Err(error(position, "ESCAPE takes one character")),
-            };
+            escape_position = self.position();
+            escape = Some(self.text()?);
         }
-        let mut pieces = Vec::new();
-        let mut chars = pattern.chars();
-        while let Some(c) = chars.next() {
-            pieces.push(match c {
-                _ if Some(c) == escape => Piece::Is(
-                    chars.next().ok_or_else(|| error(position, "the pattern ends with its escape character"))?,
-                ),
-                '%' => Piece::Any,
-                '_' => Piece::One,
-                _ => Piece::Is(c),
-            });
-        }
-        Ok(Expression::Like { text, pattern: pieces, not })
+        // The usual case is read once, here.
+        let fixed = |expression: &Expression| match expression {
+            Expression::Literal(Literal::Text(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let pattern = match (fixed(&pattern), escape.as_ref().map(fixed)) {
+            (Some(text), escape @ (None | Some(Some(_)))) => {
+                let escape = escape.flatten().map(|text| escape_of(&text));
+                let escape = match escape {
+                    Some(None) => return Err(error(escape_position, "ESCAPE takes one character")),
+                    escape => escape.flatten(),
+                };
+                let pieces = pieces(&text, escape);
+                Pattern::Fixed(pieces.ok_or_else(|| error(position, "the pattern ends with its escape character"))?)
+            }
+            _ => Pattern::Computed { pattern: Box::new(pattern), escape: escape.map(Box::new) },
+        };
+        Ok(Expression::Like { text, pattern, not })
     }
 
-    fn text(&mut self) -> Result<String, FilterError> {
-        match self.peek() {
-            Some(Token { kind: Kind::Text(text), .. }) => {
-                let text = text.clone();
-                self.next += 1;
-                Ok(text)
+    /// What may give a text.
+    fn text(&mut self) -> Result<Expression, FilterError> {
+        let position = self.position();
+        if self.peek().is_none() {
+            return Err(error(self.end, "it ends where a text in single quotes is missing"));
+        }
+        match self.sum()? {
+            Expression::Literal(Literal::Int(_) | Literal::Double(_) | Literal::Bool(_)) => {
+                Err(error(position, "a text in single quotes is missing"))
             }
-            Some(token) => Err(error(token.position, "a text in single quotes is missing")),
-            None => Err(error(self.end, "it ends where a text in single quotes is missing")),
+            expression => Ok(expression),
         }
     }
 
@@ -416,6 +378,23 @@ impl Parser {
             Kind::Text(text) => literal(self, Literal::Text(text)),
             Kind::Int(n) => literal(self, Literal::Int(n)),
             Kind::Double(n) => literal(self, Literal::Double(n)),
+            Kind::Parameter(name) => {
+                let bare = &name[1..];
+                let found = self.parameters.iter().find(|(key, _)| key.trim_start_matches('@') == bare);
+                let Some((_, value)) = found else {
+                    return Err(error(token.position, format!("the parameter {name} has no value")));
+                };
+                literal(
+                    self,
+                    match value {
+                        FilterValue::Null => Literal::Null,
+                        FilterValue::Bool(value) => Literal::Bool(*value),
+                        FilterValue::Int(n) => Literal::Int(*n),
+                        FilterValue::Double(n) => Literal::Double(*n),
+                        FilterValue::Text(text) => Literal::Text(text.clone()),
+                    },
+                )
+            }
             Kind::Mark("(") => {
                 self.next += 1;
                 let inner = self.deeper(Self::or)?;
@@ -434,6 +413,17 @@ impl Parser {
                     self.expect(")")?;
                     Ok(Expression::Exists(name))
                 }
+                "NEWID" if self.is_call() => {
+                    self.next += 2;
+                    self.expect(")")?;
+                    Ok(Expression::NewId)
+                }
+                "PROPERTY" | "P" if self.is_call() => {
+                    self.next += 2;
+                    let name = self.deeper(Self::sum)?;
+                    self.expect(")")?;
+                    Ok(Expression::Property(Box::new(name)))
+                }
                 "AND" | "OR" | "NOT" | "LIKE" | "IN" | "IS" | "ESCAPE" => {
                     Err(error(token.position, format!("{word} stands where a value is missing")))
                 }
@@ -441,6 +431,11 @@ impl Parser {
             },
             Kind::Quoted(_) => Ok(Expression::Name(self.name()?)),
         }
+    }
+
+    /// An opening parenthesis follows the word.
+    fn is_call(&self) -> bool {
+        matches!(self.tokens.get(self.next + 1), Some(Token { kind: Kind::Mark("("), .. }))
     }
 
     fn name(&mut self) -> Result<Name, FilterError> {
@@ -476,7 +471,41 @@ impl Parser {
             "replyto" => System::ReplyTo,
             "replytosessionid" => System::ReplyToSessionId,
             "partitionkey" => System::PartitionKey,
+            "viapartitionkey" => System::ViaPartitionKey,
+            "timetolive" => System::TimeToLive,
+            "scheduledenqueuetimeutc" | "scheduledenqueuetime" => System::ScheduledEnqueueTime,
+            "deliverycount"
+            | "enqueuedsequencenumber"
+            | "enqueuedtimeutc"
+            | "expiresatutc"
+            | "lockeduntilutc"
+            | "locktoken"
+            | "sequencenumber"
+            | "size"
+            | "state"
+            | "deadlettersource" => System::Later,
             _ => return Err(error(position, format!("{text:?} is no system property"))),
         }))
     }
+}
+
+/// A pattern's pieces. None: it ends with its escape character.
+pub(super) fn pieces(pattern: &str, escape: Option<char>) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        pieces.push(match c {
+            _ if Some(c) == escape => Piece::Is(chars.next()?),
+            '%' => Piece::Any,
+            '_' => Piece::One,
+            _ => Piece::Is(c),
+        });
+    }
+    Some(pieces)
+}
+
+/// The one character of a text.
+pub(super) fn escape_of(text: &str) -> Option<char> {
+    let mut chars = text.chars();
+    chars.next().filter(|_| chars.next().is_none())
 }

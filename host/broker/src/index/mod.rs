@@ -9,6 +9,8 @@
 //! What the index finds to be done in the file (a message past its delivery limit, one that has expired, one that is due) it puts into
 //! [`Index::posts`]; whoever unlocks the index hands them to the writer.
 
+mod flight;
+mod peek;
 mod plain;
 mod session;
 mod timing;
@@ -23,10 +25,11 @@ use bytes::Bytes;
 use sprag_core::ids::SessionId;
 use tokio::sync::Notify;
 
-use crate::entity::{Address, EntityIndex, Topology};
+use crate::entity::{Address, EntityIndex, EntityStatus, Topology};
 
+pub(crate) use peek::Seen;
 pub(crate) use plain::Plain;
-pub(crate) use session::{Accept, Handed, Sess};
+pub(crate) use session::{Accept, CameFrom, Handed, Sess};
 
 /// Never expires.
 pub(crate) const NEVER: i64 = i64::MAX;
@@ -51,6 +54,9 @@ pub(crate) enum Place {
     /// With this parking number.
     Parked(u32),
     Dead,
+    /// Set aside by a client, who asks for it by its number.
+    Deferred,
+    DeadDeferred,
 }
 
 /// What a committed transaction has changed.
@@ -77,6 +83,8 @@ pub(crate) enum Change {
         entity: EntityIndex,
         session: SessionId,
         state: Option<Bytes>,
+        /// When.
+        at: i64,
     },
     /// A message that a post had taken out is dead, or gone.
     Buried {
@@ -127,6 +135,9 @@ pub(crate) enum Settled {
     Aside(u32),
     /// Put aside, and the delivery has ended.
     AsideAndDone(u32),
+    Deferred,
+    /// Back into its place; the delivery counts.
+    Back,
 }
 
 /// A message that was taken out, to be buried.
@@ -145,6 +156,8 @@ pub(crate) enum Post {
     Deliveries { seq: i64, count: u32 },
     /// To the dead letters, or away.
     Bury { taken: Taken, dead: bool, reason: &'static str, description: String },
+    /// Onward to the entity that this one forwards to.
+    Forward { taken: Taken },
     /// Scheduled messages that are due.
     Due { entity: EntityIndex, seqs: Vec<i64> },
 }
@@ -170,14 +183,40 @@ pub(crate) struct Counts {
     pub(crate) active: u64,
     pub(crate) scheduled: u64,
     pub(crate) parked: u64,
+    pub(crate) deferred: u64,
     pub(crate) dead: u64,
     pub(crate) bytes: u64,
+}
+
+impl Counts {
+    fn of(&mut self, place: Place) -> &mut u64 {
+        match place {
+            Place::Active => &mut self.active,
+            Place::Scheduled(_) => &mut self.scheduled,
+            Place::Parked(_) => &mut self.parked,
+            Place::Deferred => &mut self.deferred,
+            Place::Dead | Place::DeadDeferred => &mut self.dead,
+        }
+    }
+}
+
+/// Why nothing can be received from an entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shut {
+    Gone,
+    Disabled,
+    Forwards,
 }
 
 #[derive(Debug)]
 pub(crate) struct EntityState {
     pub(crate) requires_session: bool,
-    lock_duration: Duration,
+    /// Removed: its place stays empty.
+    gone: bool,
+    status: EntityStatus,
+    forwards: bool,
+    forwards_dead: bool,
+    pub(crate) lock_duration: Duration,
     pub(crate) max_deliveries: u32,
     dead_on_expiry: bool,
     pub(crate) sessions: HashMap<SessionId, Sess>,
@@ -219,6 +258,16 @@ pub(crate) struct Index {
     pub(crate) posts: Vec<Post>,
 }
 
+impl EntityState {
+    /// Everybody who waits for something from it looks again.
+    fn wake_all(&self) {
+        self.wake.notify_waiters();
+        self.plain.wake.notify_waiters();
+        self.dead.wake.notify_waiters();
+        self.sessions.values().for_each(Sess::wake_all);
+    }
+}
+
 impl Index {
     /// Tokens start at `first_token`, so that one of an earlier process does not name a lock of this one.
     pub(crate) fn new(first_token: u64) -> Self {
@@ -239,6 +288,19 @@ impl Index {
     }
 
     pub(crate) fn apply(&mut self, change: Change, now: Instant) {
+        // What was on its way when its entity was removed has gone with it.
+        let of = match &change {
+            Change::Insert { entity, .. }
+            | Change::State { entity, .. }
+            | Change::Replayed { entity, .. }
+            | Change::NotReplayed { entity, .. }
+            | Change::Buried { taken: Taken { entity, .. }, .. }
+            | Change::PutBack { taken: Taken { entity, .. } } => Some(*entity),
+            _ => None,
+        };
+        if of.is_some_and(|entity| self.entities[entity].gone) {
+            return;
+        }
         match change {
             Change::Insert { entity, session, slot, place } => {
                 self.entities[entity].counts.bytes += u64::from(slot.size);
@@ -246,14 +308,15 @@ impl Index {
             }
             Change::SettledInSession { pin, how } => self.settled_in_session(&pin, how, now),
             Change::SettledPlain { at, lock, how } => self.settled_plain(at, lock, how),
-            Change::State { entity, session, state } => self.set_state(entity, session, state),
+            Change::State { entity, session, state, at } => self.set_state(entity, session, state, at),
             Change::Buried { taken, dead } => {
                 let counts = &mut self.entities[taken.entity].counts;
-                match taken.place {
-                    Place::Parked(_) => counts.parked -= 1,
-                    _ => counts.active -= 1,
-                }
-                if dead {
+                *counts.of(taken.place) -= 1;
+                if dead && taken.place == Place::Dead {
+                    // It could not be forwarded: here it stays.
+                    counts.dead += 1;
+                    self.entities[taken.entity].dead.put(taken.slot);
+                } else if dead {
                     self.insert(
                         taken.entity,
                         None,
@@ -267,10 +330,7 @@ impl Index {
             }
             Change::PutBack { taken } => {
                 let counts = &mut self.entities[taken.entity].counts;
-                match taken.place {
-                    Place::Parked(_) => counts.parked -= 1,
-                    _ => counts.active -= 1,
-                }
+                *counts.of(taken.place) -= 1;
                 self.insert(taken.entity, taken.session, taken.slot, taken.place, now);
             }
             Change::Cancelled { seq } => {
@@ -307,13 +367,12 @@ impl Index {
         now: Instant,
     ) {
         let state = &mut self.entities[entity];
-        match place {
-            Place::Active => state.counts.active += 1,
-            Place::Scheduled(_) => state.counts.scheduled += 1,
-            Place::Parked(_) => state.counts.parked += 1,
-            Place::Dead => state.counts.dead += 1,
+        *state.counts.of(place) += 1;
+        if state.forwards && place == Place::Active || state.forwards_dead && place == Place::Dead {
+            self.posts.push(Post::Forward { taken: Taken { entity, session, slot, place } });
+            return;
         }
-        if slot.expires_at != NEVER && matches!(place, Place::Active | Place::Parked(_)) {
+        if slot.expires_at != NEVER && matches!(place, Place::Active | Place::Parked(_) | Place::Deferred) {
             self.expiry.insert((slot.expires_at, slot.seq), (entity, session.clone()));
         }
         match (place, session) {
@@ -322,6 +381,9 @@ impl Index {
                 self.scheduled.insert((due, slot.seq), Scheduled { entity, session, size: slot.size });
             }
             (Place::Dead, _) => state.dead.put(slot),
+            (Place::DeadDeferred, _) => state.dead.defer(slot),
+            (Place::Deferred, Some(session)) if state.requires_session => self.put_deferred(entity, session, slot),
+            (Place::Deferred, _) => state.plain.defer(slot),
             (Place::Active, Some(session)) if state.requires_session => self.put_active(entity, session, slot, now),
             (Place::Parked(number), Some(session)) => self.put_parked(entity, session, number, slot),
             // An entity without sessions does not park; a row that says so (an entity whose sessions were turned off) is given out.
@@ -351,6 +413,10 @@ impl Index {
             if n == self.entities.len() {
                 self.entities.push(EntityState {
                     requires_session: spec.requires_session,
+                    gone: false,
+                    status: spec.status,
+                    forwards: false,
+                    forwards_dead: false,
                     lock_duration: spec.lock_duration,
                     max_deliveries: spec.max_delivery_count,
                     dead_on_expiry: spec.dead_letter_on_expiry,
@@ -367,6 +433,70 @@ impl Index {
             state.lock_duration = spec.lock_duration;
             state.max_deliveries = spec.max_delivery_count;
             state.dead_on_expiry = spec.dead_letter_on_expiry;
+            state.forwards = spec.forward_to.is_some();
+            state.forwards_dead = spec.forward_dead_letters_to.is_some();
+            let closes = std::mem::replace(&mut state.status, spec.status).receives() && !spec.status.receives();
+            if entity.is_gone() && !state.gone {
+                self.clear(n);
+            } else if closes || state.forwards {
+                state.wake_all();
+            }
+            self.forward_waiting(n);
+        }
+    }
+
+    /// The entity is no more. Its locks are lost, and who waits for something from it hears of it.
+    fn clear(&mut self, entity: EntityIndex) {
+        let state = &mut self.entities[entity];
+        state.gone = true;
+        state.wake_all();
+        state.sessions = HashMap::new();
+        state.ready = VecDeque::new();
+        state.plain.clear();
+        state.dead.clear();
+        state.counts = Counts::default();
+        let due_of = &mut self.due_of;
+        self.scheduled.retain(|(_, seq), scheduled| {
+            let stays = scheduled.entity != entity;
+            if !stays {
+                due_of.remove(seq);
+            }
+            stays
+        });
+        self.expiry.retain(|_, (of, _)| *of != entity);
+        self.deadlines.retain(|_, deadline| match deadline {
+            Deadline::SessionLock { entity: of, .. } | Deadline::Pause { entity: of, .. } => *of != entity,
+            Deadline::PlainLock { at } => at.entity != entity,
+        });
+    }
+
+    /// What waits on an entity that forwards since now goes on.
+    fn forward_waiting(&mut self, entity: EntityIndex) {
+        let state = &mut self.entities[entity];
+        if state.gone {
+            return;
+        }
+        let mut going = Vec::new();
+        if state.forwards {
+            going.extend(std::mem::take(&mut state.plain.available).into_values().map(|slot| (slot, Place::Active)));
+        }
+        if state.forwards_dead {
+            going.extend(std::mem::take(&mut state.dead.available).into_values().map(|slot| (slot, Place::Dead)));
+        }
+        for (slot, place) in going {
+            self.forget_expiry(slot);
+            self.posts.push(Post::Forward { taken: Taken { entity, session: None, slot, place } });
+        }
+    }
+
+    /// Whether something can be received from the entity, or from its dead letters.
+    pub(crate) fn open(&self, at: Address) -> Result<(), Shut> {
+        let state = &self.entities[at.entity];
+        match () {
+            () if state.gone => Err(Shut::Gone),
+            () if !state.status.receives() => Err(Shut::Disabled),
+            () if if at.dead { state.forwards_dead } else { state.forwards } => Err(Shut::Forwards),
+            () => Ok(()),
         }
     }
 }

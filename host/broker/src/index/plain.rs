@@ -1,7 +1,7 @@
 //! Messages without sessions, and dead letters: many hands, each message locked on its own.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,8 @@ use crate::entity::{Address, EntityIndex};
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
     pub(crate) available: BTreeMap<i64, Slot>,
+    /// Set aside, to be asked for by number.
+    pub(crate) deferred: BTreeMap<i64, Slot>,
     pub(crate) locked: HashMap<u64, Locked>,
     /// For those who wait for a message.
     pub(crate) wake: std::sync::Arc<tokio::sync::Notify>,
@@ -25,6 +27,8 @@ pub(crate) struct Locked {
     settling: bool,
     /// The lock lapsed while it was being settled.
     gone: bool,
+    /// It came from the deferred ones, and goes back there.
+    pub(crate) deferred: bool,
 }
 
 impl Plain {
@@ -33,9 +37,20 @@ impl Plain {
         self.wake.notify_one();
     }
 
-    /// All of them, in hands or not.
+    pub(super) fn defer(&mut self, slot: Slot) {
+        self.deferred.insert(slot.seq, slot);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.available = BTreeMap::new();
+        self.deferred = BTreeMap::new();
+        self.locked = HashMap::new();
+    }
+
+    /// All that are not deferred, in hands or not.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.available.values().copied().chain(self.locked.values().map(|locked| locked.slot))
+        let in_hand = self.locked.values().filter(|locked| !locked.deferred).map(|locked| locked.slot);
+        self.available.values().copied().chain(in_hand)
     }
 }
 
@@ -55,12 +70,40 @@ impl Index {
                 continue;
             }
             slot.deliveries += 1;
-            let lock = self.token();
-            self.plain(at).locked.insert(lock, Locked { slot, until, settling: false, gone: false });
-            self.deadlines.insert((until, lock), Deadline::PlainLock { at });
+            let lock = self.lock_plain(at, slot, until, false);
             handed.push(Handed { lock, slot });
         }
         handed
+    }
+
+    fn lock_plain(&mut self, at: Address, slot: Slot, until: Instant, deferred: bool) -> u64 {
+        let lock = self.token();
+        self.plain(at).locked.insert(lock, Locked { slot, until, settling: false, gone: false, deferred });
+        self.deadlines.insert((until, lock), Deadline::PlainLock { at });
+        lock
+    }
+
+    /// The deferred messages of these numbers, all or none; the first that is not there is answered.
+    pub(crate) fn take_deferred_plain(&mut self, at: Address, seqs: &[i64], now: Instant) -> Result<Vec<Handed>, i64> {
+        let deferred = &self.plain(at).deferred;
+        let mut asked = HashSet::new();
+        if let Some(missing) = seqs.iter().find(|seq| !deferred.contains_key(seq) || !asked.insert(**seq)) {
+            return Err(*missing);
+        }
+        let until = now + self.entities[at.entity].lock_duration;
+        let mut handed = Vec::with_capacity(seqs.len());
+        for seq in seqs {
+            let mut slot = self.plain(at).deferred.remove(seq).expect("just seen");
+            slot.deliveries += 1;
+            let lock = self.lock_plain(at, slot, until, true);
+            handed.push(Handed { lock, slot });
+        }
+        Ok(handed)
+    }
+
+    /// When the lock of a delivery ends.
+    pub(crate) fn plain_until(&mut self, at: Address, lock: u64) -> Option<Instant> {
+        self.plain(at).locked.get(&lock).map(|locked| locked.until)
     }
 
     fn locked(&mut self, at: Address, lock: u64, now: Instant) -> Result<&mut Locked, Error> {
@@ -111,36 +154,57 @@ impl Index {
     }
 
     fn unlock_plain(&mut self, at: Address, lock: u64, counts: bool) {
-        let Some(Locked { mut slot, until, .. }) = self.plain(at).locked.remove(&lock) else { return };
+        let Some(Locked { mut slot, until, deferred, .. }) = self.plain(at).locked.remove(&lock) else { return };
         self.deadlines.remove(&(until, lock));
+        let place = if deferred { Place::Deferred } else { Place::Active };
         if !counts {
             slot.deliveries -= 1;
         } else if !at.dead {
-            if self.bury_if_over(at.entity, None, slot, Place::Active, i64::MIN) {
+            if self.bury_if_over(at.entity, None, slot, place, i64::MIN) {
                 return;
             }
             self.posts.push(Post::Deliveries { seq: slot.seq, count: slot.deliveries });
+        }
+        if deferred {
+            return self.plain(at).defer(slot);
+        }
+        let state = &self.entities[at.entity];
+        if if at.dead { state.forwards_dead } else { state.forwards } {
+            self.forget_expiry(slot);
+            let place = if at.dead { Place::Dead } else { Place::Active };
+            self.posts.push(Post::Forward { taken: Taken { entity: at.entity, session: None, slot, place } });
+            return;
         }
         self.plain(at).put(slot);
     }
 
     pub(super) fn settled_plain(&mut self, at: Address, lock: u64, how: Settled) {
-        let Some(Locked { slot, until, .. }) = self.plain(at).locked.remove(&lock) else { return };
-        self.deadlines.remove(&(until, lock));
-        self.forget_expiry(slot);
-        let state = &mut self.entities[at.entity];
-        if at.dead {
-            state.counts.dead -= 1;
-        } else {
-            state.counts.active -= 1;
+        if how == Settled::Back {
+            return self.unlock_plain(at, lock, true);
         }
+        let Some(Locked { slot, until, deferred, .. }) = self.plain(at).locked.remove(&lock) else { return };
+        self.deadlines.remove(&(until, lock));
+        let state = &mut self.entities[at.entity];
+        let was = match (at.dead, deferred) {
+            (true, _) => Place::Dead,
+            (false, true) => Place::Deferred,
+            (false, false) => Place::Active,
+        };
+        *state.counts.of(was) -= 1;
         match how {
+            Settled::Deferred => {
+                // It lives on as long as before.
+                let place = if at.dead { Place::DeadDeferred } else { Place::Deferred };
+                *state.counts.of(place) += 1;
+                return self.plain(at).defer(slot);
+            }
             Settled::Dead => {
                 state.counts.dead += 1;
                 state.dead.put(Slot { expires_at: NEVER, deliveries: 0, ..slot });
             }
             _ => state.counts.bytes -= u64::from(slot.size),
         }
+        self.forget_expiry(slot);
     }
 
     /// Takes a dead letter out before it is replayed. None: it is not there, or in somebody's hands.
@@ -160,7 +224,11 @@ impl Index {
 
     /// Takes an expired message out of the available ones.
     pub(super) fn take_expired_plain(&mut self, entity: EntityIndex, seq: i64) -> Option<Taken> {
-        let slot = self.entities[entity].plain.available.remove(&seq)?;
-        Some(Taken { entity, session: None, slot, place: Place::Active })
+        let plain = &mut self.entities[entity].plain;
+        if let Some(slot) = plain.available.remove(&seq) {
+            return Some(Taken { entity, session: None, slot, place: Place::Active });
+        }
+        let slot = plain.deferred.remove(&seq)?;
+        Some(Taken { entity, session: None, slot, place: Place::Deferred })
     }
 }

@@ -94,6 +94,10 @@ impl Index {
             let slot = sess.active.remove(at).expect("just found");
             return taken(slot, Place::Active);
         }
+        if let Ok(at) = sess.deferred.binary_search_by_key(&seq, |slot| slot.seq) {
+            let slot = sess.deferred.remove(at);
+            return taken(slot, Place::Deferred);
+        }
         let at = sess.parked.iter().position(|(_, slot)| slot.seq == seq)?;
         let (number, slot) = sess.parked.remove(at).expect("just found");
         taken(slot, Place::Parked(number))
@@ -105,7 +109,6 @@ impl Index {
             return true;
         }
         let holder = session.and_then(|session| state.sessions.get(session)).and_then(|sess| sess.holder.as_ref());
-        holder
-            .is_some_and(|holder| [holder.main, holder.parked].iter().flatten().any(|current| current.slot.seq == seq))
+        holder.is_some_and(|holder| holder.in_hand().any(|current| current.slot.seq == seq))
     }
 }

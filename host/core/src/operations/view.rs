@@ -127,6 +127,10 @@ impl From<&Message> for MessageView {
                 Some(text) => (Some(text.to_owned()), None),
                 None => (Some(value_json(value).to_string()), None),
             },
+            Body::Lists(lists) => {
+                let lists = lists.iter().map(|list| list.iter().map(value_json).collect()).collect();
+                (Some(serde_json::Value::Array(lists).to_string()), None)
+            }
         };
         Self {
             message_id: message.message_id.clone(),
@@ -169,9 +173,10 @@ pub fn value_json(value: &Value) -> serde_json::Value {
         Value::Char(c) => c.to_string().into(),
         Value::Timestamp(at) => at.to_string().into(),
         Value::Uuid(bytes) => uuid(bytes).into(),
-        Value::Binary(bytes) => base64(bytes).into(),
+        Value::Binary(bytes) | Value::Decimal(bytes) => base64(bytes).into(),
+        Value::Described(described) => value_json(&described.1),
         Value::String(text) | Value::Symbol(text) => text.as_ref().into(),
-        Value::List(items) => Json::Array(items.iter().map(value_json).collect()),
+        Value::List(items) | Value::Array(items) => Json::Array(items.iter().map(value_json).collect()),
         Value::Map(entries) => Json::Object(
             entries
                 .iter()

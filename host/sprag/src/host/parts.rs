@@ -49,7 +49,7 @@ pub(super) async fn declare(engine: &Engine, config: &Config) -> Result<(), Fail
     }
     engine.declare(specs).await.map_err(|error| match error {
         DeclareError::Store(error) => Failure::failed(error.to_string()).code("SPR0406"),
-        error @ (DeclareError::Invalid { .. } | DeclareError::Filter { .. }) => {
+        error => {
             let place = config.file.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
             Failure::new(Exit::Configuration, format!("{place}{error}")).code("SPR0104")
         }

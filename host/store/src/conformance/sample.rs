@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sprag_core::{
     effect::{Decision, Effect, HistoryKind, HistoryLine, OutcomeGuard, OutcomeWrite, StoreWrite},
     ids::{Digest, EndpointName, EventId, MessageId, SessionId},
-    message::{Body, Message, Value},
+    message::{Body, IdKind, Message, Rare, Value},
     outcome::{Failure, Outcome},
     run::{Outgoing, StateRead, StateWrite, UnitOfWork, Version},
     session_state::SessionState,
@@ -53,6 +53,9 @@ pub fn every_value() -> Vec<(&'static str, Value)> {
         ("symbol", Value::Symbol("com.example:x".into())),
         ("list", Value::List(vec![Value::Int(1), Value::string("two"), Value::List(vec![])])),
         ("map", Value::Map(vec![(Value::string("a"), Value::Long(1)), (Value::Int(2), Value::Null)])),
+        ("array", Value::Array(vec![Value::Uint(1), Value::Uint(2)])),
+        ("decimal", Value::Decimal(Bytes::from_static(&[34, 3, 205, 21]))),
+        ("described", Value::Described(Box::new((Value::Ulong(9), Value::string("x"))))),
     ]
 }
 
@@ -66,6 +69,7 @@ pub fn every_body() -> Vec<(&'static str, Body)> {
         ("sections", Body::Sections(vec![Bytes::from_static(b"one"), Bytes::new(), Bytes::from_static(b"three")])),
         ("text value", Body::Value(Value::string("hello"))),
         ("null value", Body::Value(Value::Null)),
+        ("lists", Body::Lists(vec![vec![Value::Int(1), Value::Null], vec![]])),
         ("map value", Body::Value(Value::Map(vec![(Value::string("k"), Value::Ulong(9))]))),
     ]
 }
@@ -75,6 +79,25 @@ pub fn message(id: &str) -> Message {
         message_id: Some(id.into()),
         body: Body::Data(Bytes::from(format!("body of {id}"))),
         ..Message::default()
+    }
+}
+
+/// Everything that few messages carry.
+fn rare() -> Rare {
+    Rare {
+        user_id: Some(Bytes::from_static(b"me")),
+        content_encoding: Some("gzip".into()),
+        creation_time: Some(at(1)),
+        absolute_expiry_time: Some(at(2)),
+        group_sequence: Some(u32::MAX),
+        via_partition_key: Some("via".into()),
+        durable: Some(true),
+        priority: Some(4),
+        message_id_kind: IdKind::String,
+        correlation_id_kind: IdKind::Binary,
+        annotations: vec![(Value::Symbol("x-mine".into()), Value::Int(1))],
+        footer: vec![(Value::Symbol("sum".into()), Value::Ulong(2))],
+        dead_letter_source: None,
     }
 }
 
@@ -94,6 +117,7 @@ pub fn full_message(id: &str) -> Message {
         scheduled_for: None,
         properties: Default::default(),
         body: Body::Data(Bytes::from_static(b"{\"total\":12}")),
+        rare: Some(Box::new(rare())),
     };
     for (name, value) in every_value() {
         message.set_property(name, value);
