@@ -14,5 +14,6 @@ pub mod connection;
 pub mod decode;
 pub mod encode;
 pub mod frame;
+pub mod message;
 pub mod performative;
 pub mod value;

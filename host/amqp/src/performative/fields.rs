@@ -69,6 +69,10 @@ impl<'a> Fields<'_, 'a> {
         self.reader.error(Problem::Unexpected { field, expected, found })
     }
 
+    pub(crate) fn fail<T>(&self, problem: Problem) -> Result<T> {
+        self.reader.error(problem)
+    }
+
     pub(crate) fn missing<T>(&self, field: &'static str) -> Result<T> {
         self.reader.error(Problem::Missing { field })
     }

@@ -3,7 +3,7 @@
 use super::{AmqpError, DeliveryState, descriptors};
 use crate::{
     encode,
-    value::{Array, Map, Symbol, Value},
+    value::{Array, Map, Symbol},
 };
 
 pub(crate) fn or_null<T>(out: &mut Vec<u8>, value: Option<T>, write: impl FnOnce(&mut Vec<u8>, T)) {
@@ -43,10 +43,6 @@ pub(crate) fn symbols(out: &mut Vec<u8>, symbols: &[Symbol]) {
         [] => encode::null(out),
         several => encode::value(out, &Array::symbols(several.iter().cloned())),
     }
-}
-
-pub(crate) fn value(out: &mut Vec<u8>, value: Option<&Value>) {
-    or_null(out, value, encode::value);
 }
 
 pub(crate) fn state(out: &mut Vec<u8>, state: Option<&DeliveryState>) {
