@@ -11,9 +11,13 @@
 mod codes;
 pub mod condition;
 pub mod connection;
+#[cfg(test)]
+mod corpus;
 pub mod decode;
 pub mod encode;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod message;
 pub mod performative;
 pub mod value;

@@ -3,6 +3,8 @@
 //! Start at [`Connection`]; then [`Event`] is what it tells and `command` what it is told. Inside, `input` takes frames apart and sends
 //! them on, `links` and `transfers` hold the rules of the standard, `session` and `link` the counters, `output` the bytes to be written.
 
+#[cfg(any(test, feature = "fuzzing"))]
+mod bounds;
 mod command;
 mod config;
 mod event;
@@ -168,4 +170,4 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
