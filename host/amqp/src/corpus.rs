@@ -56,8 +56,7 @@ fn disposed(name: &str) -> (bool, DeliveryState) {
     let link = client.receiver(0, 4);
     for n in 0..4_u8 {
         let payload = Bytes::from_static(b"x");
-        let message =
-            crate::connection::Outgoing { tag: Bytes::from(vec![n]), payload, format: 0, settled: false };
+        let message = crate::connection::Outgoing { tag: Bytes::from(vec![n]), payload, format: 0, settled: false };
         client.server.deliver(link, message).expect("credit");
     }
     client.write(&golden("frames", name));
@@ -80,7 +79,8 @@ fn js_dead_letter() {
 #[test]
 fn js_defer() {
     let (_, state) = disposed("js-defer");
-    let DeliveryState::Modified { delivery_failed: false, undeliverable_here: true, message_annotations } = state else {
+    let DeliveryState::Modified { delivery_failed: false, undeliverable_here: true, message_annotations } = state
+    else {
         panic!("{state:?}")
     };
     assert_eq!(message_annotations.len(), 1);
@@ -148,7 +148,9 @@ fn opens_and_begins() {
     for (name, idle) in [("js-open-begin", Some(60_000)), ("python-open-begin", None)] {
         let mut client = opened(name);
         let events = client.events();
-        let [Event::Opened { open }, Event::SessionBegun { .. }] = events.as_slice() else { panic!("{name}: {events:?}") };
+        let [Event::Opened { open }, Event::SessionBegun { .. }] = events.as_slice() else {
+            panic!("{name}: {events:?}")
+        };
         assert_eq!(open.idle_time_out, idle);
         assert!(open.properties.get("product").is_some());
     }

@@ -14,7 +14,9 @@ impl Connection {
             assert!(session.errant.len() <= config.handle_max as usize + 1);
             assert!(session.incoming.len() <= session.links.len() * credit as usize, "no more than was granted");
             for link in session.links.values() {
-                assert!(link.in_use <= credit && link.credit <= credit || link.role == crate::performative::Role::Sender);
+                assert!(
+                    link.in_use <= credit && link.credit <= credit || link.role == crate::performative::Role::Sender
+                );
                 let partial = link.partial.as_ref().map_or(0, |partial| partial.payload.len());
                 assert!(partial as u64 <= max_message_size);
                 names += usize::from(!matches!(link.state, super::link::LinkState::Detaching));

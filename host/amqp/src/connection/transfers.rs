@@ -65,7 +65,7 @@ impl Connection {
                 link.delivery_count = link.delivery_count.wrapping_add(1);
                 Box::new(Partial {
                     key,
-                    tag: transfer.delivery_tag.unwrap_or_else(Bytes::new),
+                    tag: transfer.delivery_tag.unwrap_or_default(),
                     format: transfer.message_format.unwrap_or(0),
                     settled: false,
                     state: None,

@@ -1,4 +1,4 @@
-//! What must hold for any bytes at all. The random tests and the fuzz targets of `fuzz/` call the same four functions.
+//! What must hold for any bytes at all. The random tests and the fuzz targets of `fuzz/` call the same functions.
 
 mod peer;
 #[cfg(test)]

@@ -19,13 +19,7 @@ use crate::{
 
 /// Small, so that random input reaches the limits.
 fn config() -> Arc<Config> {
-    Arc::new(Config {
-        max_frame_size: 4096,
-        channel_max: 3,
-        handle_max: 7,
-        incoming_window: 8,
-        ..Config::default()
-    })
+    Arc::new(Config { max_frame_size: 4096, channel_max: 3, handle_max: 7, incoming_window: 8, ..Config::default() })
 }
 
 const MAX_MESSAGE: u64 = 2048;
@@ -39,7 +33,9 @@ fn start() -> Vec<u8> {
     out.extend_from_slice(&Layer::Amqp.header());
     let open = Open { container_id: "c".to_owned(), max_frame_size: 512, ..Open::default() };
     let begin = Begin { incoming_window: 5, outgoing_window: 5, ..Begin::default() };
-    let mut say = |performative: &Performative| drop(frame::write_amqp(&mut out, 0, performative, b""));
+    let mut say = |performative: &Performative| {
+        frame::write_amqp(&mut out, 0, performative, b"");
+    };
     say(&Performative::Open(Box::new(open)));
     say(&Performative::Begin(begin));
     for (handle, role) in [(0, Role::Sender), (1, Role::Receiver)] {
@@ -89,7 +85,7 @@ impl Application {
                 Event::AttachRequested { link, attach } => {
                     if attach.properties.len() % 3 == 2 {
                         let error = AmqpError::new(Symbol::from_static("x"), "no");
-                        drop(self.server.refuse_attach(link, &error));
+                        let _may_be_gone = self.server.refuse_attach(link, &error);
                         continue;
                     }
                     let accept = Accept { credit: CREDIT, max_message_size: MAX_MESSAGE, ..Accept::mirror(&attach) };
@@ -100,7 +96,7 @@ impl Application {
                 Event::Delivery(delivery) => {
                     assert!(delivery.payload.len() as u64 <= MAX_MESSAGE);
                     if !delivery.settled && delivery.payload.len() % 4 != 3 {
-                        drop(self.server.settle_incoming(delivery.key, &DeliveryState::Accepted));
+                        let _may_be_gone = self.server.settle_incoming(delivery.key, &DeliveryState::Accepted);
                     }
                 }
                 Event::CreditChanged { link, credit, drain } => {
@@ -108,7 +104,7 @@ impl Application {
                         self.deliver(link, n as usize * 700);
                     }
                     if drain {
-                        drop(self.server.drained(link));
+                        let _may_be_gone = self.server.drained(link);
                     }
                 }
                 Event::WindowOpened { .. } => {

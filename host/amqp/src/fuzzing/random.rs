@@ -115,8 +115,9 @@ fn scrambled(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
         1 | 2 => data.extend(random.mutated(samples)),
         _ => {
             data[0] &= !1;
-            for _ in 0..random.below(20) {
-                data.extend(frame(random, samples));
+            let mut id = 0;
+            for _ in 0..random.below(40) {
+                data.extend(frame(random, samples, &mut id));
             }
             if random.below(4) == 0 {
                 let at = random.below(data.len());
@@ -127,8 +128,8 @@ fn scrambled(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
     data
 }
 
-/// A frame with small numbers, so that it often meets something that is there.
-fn frame(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
+/// A frame with small numbers, so that it often meets something that is there. `id` is the next delivery's.
+fn frame(random: &mut Random, samples: &[Vec<u8>], id: &mut u32) -> Vec<u8> {
     use crate::performative::{
         Attach, Begin, DeliveryState, Detach, Disposition, Flow, Performative, Role, Source, Target, Transfer,
     };
@@ -142,17 +143,22 @@ fn frame(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
         _ => Some(DeliveryState::Accepted),
     };
     let payload = vec![7; random.below(900)];
+    let rarely = |random: &mut Random| random.below(40) == 0;
+    let mut channel = if rarely(random) { random.below(5) as u16 } else { 0 };
     let performative = match random.below(24) {
-        0 => Performative::Begin(Begin { incoming_window: small(random), ..Begin::default() }),
-        1 => Performative::End(None),
-        2 | 3 => {
+        0 => {
+            channel = random.below(5) as u16;
+            Performative::Begin(Begin { incoming_window: small(random), ..Begin::default() })
+        }
+        1 if flag(random) => Performative::End(None),
+        2 => {
             let mut attach = Attach::new(format!("link-{}", small(random)), small(random), role(random));
             attach.source = Some(Source::at("q"));
             attach.target = Some(Target::at("q"));
             Performative::Attach(Box::new(attach))
         }
-        4 => Performative::Detach(Detach { handle: small(random) % 2, closed: flag(random), error: None }),
-        5..=9 => Performative::Flow(Flow {
+        3 => Performative::Detach(Detach { handle: small(random) % 2, closed: flag(random), error: None }),
+        4..=9 => Performative::Flow(Flow {
             next_incoming_id: Some(small(random)),
             incoming_window: small(random),
             handle: (!flag(random)).then(|| if flag(random) { 0 } else { 1 }),
@@ -163,10 +169,18 @@ fn frame(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
             ..Flow::default()
         }),
         10..=16 => Performative::Transfer(Transfer {
-            handle: if random.below(8) == 0 { small(random) } else { 0 },
-            delivery_id: (!flag(random)).then(|| random.below(40) as u32),
+            handle: if rarely(random) { small(random) } else { 0 },
+            delivery_id: match random.below(20) {
+                0 => None,
+                1 => Some(small(random)),
+                2..=5 => Some(*id),
+                _ => {
+                    *id += 1;
+                    Some(*id)
+                }
+            },
             settled: Some(flag(random)),
-            more: flag(random),
+            more: random.below(6) == 0,
             aborted: random.below(10) == 0,
             ..Transfer::default()
         }),
@@ -178,10 +192,10 @@ fn frame(random: &mut Random, samples: &[Vec<u8>]) -> Vec<u8> {
             state: state(random),
             batchable: false,
         }),
-        22 if flag(random) => Performative::Close(None),
+        22 if rarely(random) => Performative::Close(None),
+        1 | 22 => Performative::Flow(Flow { incoming_window: 9, ..Flow::default() }),
         _ => return samples[random.below(samples.len())].clone(),
     };
-    let channel = if random.below(10) == 0 { random.below(5) as u16 } else { 0 };
     let mut out = Vec::new();
     let with = matches!(performative, Performative::Transfer(_));
     crate::frame::write_amqp(&mut out, channel, &performative, if with { &payload } else { &[] });

@@ -63,8 +63,8 @@ impl Sasl {
                     response: fields.binary("initial-response")?,
                     hostname: fields.string("hostname")?,
                 },
-                descriptors::SASL_CHALLENGE => Self::Challenge(fields.binary("challenge")?.unwrap_or_else(Bytes::new)),
-                descriptors::SASL_RESPONSE => Self::Response(fields.binary("response")?.unwrap_or_else(Bytes::new)),
+                descriptors::SASL_CHALLENGE => Self::Challenge(fields.binary("challenge")?.unwrap_or_default()),
+                descriptors::SASL_RESPONSE => Self::Response(fields.binary("response")?.unwrap_or_default()),
                 descriptors::SASL_OUTCOME => Self::Outcome {
                     code: match fields.choice("code", SaslCode::of)? {
                         Some(code) => code,

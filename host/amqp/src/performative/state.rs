@@ -97,11 +97,9 @@ impl DeliveryState {
                     undeliverable_here: fields.flag("undeliverable-here")?,
                     message_annotations: fields.map("message-annotations")?,
                 },
-                descriptors::DECLARED => {
-                    Self::Declared { transaction: fields.binary("txn-id")?.unwrap_or_else(Bytes::new) }
-                }
+                descriptors::DECLARED => Self::Declared { transaction: fields.binary("txn-id")?.unwrap_or_default() },
                 descriptors::TRANSACTIONAL => {
-                    Self::Transactional { transaction: fields.binary("txn-id")?.unwrap_or_else(Bytes::new) }
+                    Self::Transactional { transaction: fields.binary("txn-id")?.unwrap_or_default() }
                 }
                 _ => {
                     let problem = Problem::UnknownDescriptor { what: "delivery state" };
