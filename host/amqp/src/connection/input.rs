@@ -54,6 +54,10 @@ impl Connection {
             self.input.unsplit(input.split());
         }
         self.process();
+        if self.input.is_empty() {
+            // An empty remainder would keep the caller from using the memory again.
+            self.input = BytesMut::new();
+        }
     }
 
     /// The socket has ended, or failed.

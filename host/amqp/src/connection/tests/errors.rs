@@ -70,6 +70,15 @@ fn framing_errors_close_the_connection() {
 }
 
 #[test]
+fn too_many_links_close_the_connection() {
+    let mut client = Client::ready(Config { max_links: 2, ..Config::default() });
+    client.receiver(0, 0);
+    client.sender(1, 1);
+    client.say(0, &attach(Role::Sender, 2));
+    closes(&mut client, &condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[test]
 fn nonsense_in_a_frame_is_a_decode_error() {
     let mut client = Client::ready(Config::default());
     client.write(&[0, 0, 0, 12, 2, 0, 0, 0, 0x00, 0x53, 0x99, 0x45]);
