@@ -18,7 +18,7 @@ mod timer;
 mod transfers;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -58,6 +58,8 @@ pub struct Connection {
     output: Output,
     events: VecDeque<Event>,
     sessions: BTreeMap<u16, Session>,
+    /// Channels whose session the peer has ended. The Python SDK says a word or two on them afterwards.
+    ended: BTreeSet<u16>,
     /// Which link has a name. The same name in the same direction is the same link, wherever on the connection it is attached.
     names: HashMap<(Role, Arc<str>), LinkKey>,
     serial: u64,
@@ -102,6 +104,7 @@ impl Connection {
             output: Output::new(),
             events: VecDeque::new(),
             sessions: BTreeMap::new(),
+            ended: BTreeSet::new(),
             names: HashMap::new(),
             serial: 0,
         }

@@ -110,6 +110,24 @@ fn frames_out_of_turn_close_the_connection() {
     closes(&mut client, &condition::NOT_ALLOWED);
 }
 
+/// The Python SDK detaches the links of a session that it has ended. Other sessions of the connection must not suffer for it.
+#[test]
+fn a_word_after_the_end_is_passed_over() {
+    let mut client = Client::ready(Config::default());
+    client.receiver(0, 1);
+    client.say(0, &Performative::End(None));
+    assert!(matches!(client.event(), Event::SessionEnded { by: EndedBy::Peer, .. }));
+    assert_eq!(client.frame(), Performative::End(None));
+    client.say(0, &Performative::Detach(Detach { handle: 0, closed: true, error: None }));
+    client.say(0, &Performative::End(None));
+    client.transfer(whole(0, 0), b"x");
+    assert_eq!((client.events(), client.said()), (vec![], vec![]));
+    client.say(0, &Performative::Begin(begin()));
+    assert!(matches!(client.event(), Event::SessionBegun { .. }));
+    client.said();
+    client.receiver(0, 1);
+}
+
 #[test]
 fn an_open_that_cannot_be_served_is_refused() {
     for (open, expected) in [
