@@ -154,7 +154,7 @@ fn in_file(dir: &std::path::Path) -> BTreeMap<String, (EntityCounts, u64)> {
     let connection = rusqlite::Connection::open(dir.join(FILE)).unwrap();
     let count = |name: &str, states: &str| {
         let sql = format!(
-            "SELECT count(*), coalesce(sum(m.size), 0) FROM message m JOIN entity e ON e.id = m.entity WHERE e.name = ?1 AND m.state IN ({states})"
+            "SELECT count(*), coalesce(sum(m.size), 0) FROM message m JOIN entity e ON e.id = m.entity WHERE e.name = ?1 AND m.state IN ({states}) AND m.seq NOT IN settled"
         );
         connection
             .query_row(&sql, [name], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)))
