@@ -17,8 +17,8 @@ fn load_noop(folder: &Path) -> std::sync::Arc<Handler> {
 }
 
 fn entry(folder: &Path, end: &str) -> std::path::PathBuf {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.filter(|path| path.to_string_lossy().ends_with(end)).next().expect("an entry")
+    let mut entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.find(|path| path.to_string_lossy().ends_with(end)).expect("an entry")
 }
 
 #[tokio::test]
