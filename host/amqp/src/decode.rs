@@ -17,8 +17,8 @@ use crate::{
 /// limit keeps both the decoder's and a value's own recursion small.
 pub const MAX_DEPTH: usize = 32;
 
-/// Values that one decoder may build beyond one per byte of its input. Items of an array may take no bytes at all (`[null; 4294967295]`
-/// is 10 bytes long), so bytes alone do not bound them.
+/// Values that take no bytes of the input which one decoder may build. Only items of an array can be so (`[null; 4294967295]` is 10 bytes
+/// long); every other value is at least one byte, so bytes bound them.
 pub const MAX_ITEMS_WITHOUT_BYTES: usize = 1024;
 
 /// Why a value could not be read, and where.
@@ -77,7 +77,8 @@ pub struct Reader<'a> {
     at: usize,
     end: usize,
     depth: usize,
-    budget: usize,
+    /// Items without bytes that may still be built.
+    without_bytes: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -88,7 +89,7 @@ impl<'a> Reader<'a> {
     /// From a position on; errors name positions in the whole.
     pub fn at(bytes: &'a Bytes, at: usize) -> Self {
         let end = bytes.len();
-        Self { bytes, at: at.min(end), end, depth: 0, budget: end.saturating_add(MAX_ITEMS_WITHOUT_BYTES) }
+        Self { bytes, at: at.min(end), end, depth: 0, without_bytes: MAX_ITEMS_WITHOUT_BYTES }
     }
 
     pub fn position(&self) -> usize {
@@ -267,10 +268,6 @@ impl<'a> Reader<'a> {
     }
 
     fn value_of(&mut self, code: u8) -> Result<Value> {
-        if self.budget == 0 {
-            return self.error(Problem::TooManyValues);
-        }
-        self.budget -= 1;
         Ok(match code {
             codes::NULL => Value::Null,
             codes::TRUE => Value::Bool(true),
@@ -348,8 +345,8 @@ impl<'a> Reader<'a> {
     }
 
     fn items(&mut self, count: usize, mut item: impl FnMut(&mut Self) -> Result<Value>) -> Result<Vec<Value>> {
-        // Room only for as many as there are bytes left; items without bytes grow the vector as they come, within the budget.
-        let mut items = Vec::with_capacity(count.min(self.end - self.at).min(self.budget));
+        // Room only for as many as there are bytes left; items without bytes grow the vector as they come.
+        let mut items = Vec::with_capacity(count.min(self.end - self.at));
         for _ in 0..count {
             items.push(item(self)?);
         }
@@ -380,6 +377,12 @@ impl<'a> Reader<'a> {
         if !known(code) {
             self.at -= 1;
             return self.error(Problem::UnknownConstructor(code));
+        }
+        if code >> 4 == codes::NULL >> 4 {
+            match self.without_bytes.checked_sub(count) {
+                Some(left) => self.without_bytes = left,
+                None => return self.error(Problem::TooManyValues),
+            }
         }
         let items = self.items(count, |reader| reader.value_of(code))?;
         Ok(Value::Array(Box::new(Array { described_by, code: codes::widest(code), items })))

@@ -8,6 +8,9 @@ impl Connection {
         let config = &self.config;
         assert!(self.input.len() <= config.max_frame_size as usize, "input: one frame that is not whole");
         assert!(self.sessions.len() <= usize::from(config.channel_max) + 1);
+        assert!(self.ended.len() <= usize::from(config.channel_max) + 1);
+        let links: usize = self.sessions.values().map(|session| session.links.len()).sum();
+        assert!(links <= config.max_links);
         let mut names = 0;
         for session in self.sessions.values() {
             assert!(session.links.len() <= config.handle_max as usize + 1);

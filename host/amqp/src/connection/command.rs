@@ -62,6 +62,9 @@ impl Connection {
             LinkState::Attached => return Err(CommandError::State("the link is attached")),
             LinkState::Detaching => return Err(CommandError::Gone),
         };
+        if link.role == Role::Receiver && accept.max_message_size == 0 {
+            return Err(CommandError::State("a link to receive on needs a max_message_size"));
+        }
         let asked = answer(&attach);
         let answer = Attach {
             source: accept.source,
@@ -144,6 +147,11 @@ impl Connection {
         }
     }
 
+    /// Our deliveries of a session that nobody has settled. A receiver that gives credit and never settles makes it grow: look at it.
+    pub fn unsettled_outgoing(&self, key: SessionKey) -> usize {
+        self.session(key).map_or(0, |session| session.outgoing.len())
+    }
+
     /// The credit of a link, whichever side gave it.
     pub fn credit(&self, key: LinkKey) -> u32 {
         self.link(key).map_or(0, |link| link.credit)
@@ -185,14 +193,18 @@ impl Connection {
             .get_mut(&key.session.channel)
             .filter(|session| session.key == key.session && !session.ending)
             .ok_or(CommandError::Gone)?;
-        let link = session.links.get(&key.handle).filter(|link| link.key == key).ok_or(CommandError::Gone)?;
+        let link = session.links.get_mut(&key.handle).filter(|link| link.key == key).ok_or(CommandError::Gone)?;
         match link.state {
             LinkState::Detaching => return Err(CommandError::Gone),
             _ if !sends(link) => return Err(CommandError::State("not a link to send on")),
             _ => {}
         }
         if link.drain {
-            session.drained(key, &mut self.output);
+            link.drain = false;
+            link.delivery_count = link.delivery_count.wrapping_add(link.credit);
+            link.credit = 0;
+            let count = link.delivery_count;
+            session.drained(key, count, &mut self.output);
         }
         Ok(())
     }

@@ -14,6 +14,8 @@ pub struct Config {
     pub channel_max: u16,
     /// The highest handle; one more is how many links a session may have.
     pub handle_max: u32,
+    /// Links of all sessions together. A peer that wants more loses the connection: handles and channels multiply, memory does not.
+    pub max_links: usize,
     /// How often the peer has to send something. It is told this, and closed on after [`SILENCE_FACTOR`] times as long.
     pub idle_time_out: Option<Duration>,
     /// Transfers that a session takes before we announce room for more; done at half.
@@ -49,6 +51,7 @@ impl Default for Config {
             max_frame_size: 65536,
             channel_max: 255,
             handle_max: 4095,
+            max_links: 4096,
             idle_time_out: Some(Duration::from_secs(60)),
             incoming_window: 2048,
             mechanisms: ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"].map(Symbol::from_static).to_vec(),

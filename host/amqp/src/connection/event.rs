@@ -87,7 +87,7 @@ pub struct Accept {
     pub receiver_settle: Option<ReceiverSettle>,
     pub properties: Map,
     pub offered_capabilities: Vec<Symbol>,
-    /// When the peer sends: the longest message, in bytes of its encoding; 0 takes none but empty ones.
+    /// When the peer sends: the longest message, in bytes of its encoding. Must be given, since on the wire 0 means that there is no limit.
     pub max_message_size: u64,
     /// When the peer sends: messages that may be under way or unanswered at a time. Topped up by itself; see
     /// [`set_credit`](super::Connection::set_credit).

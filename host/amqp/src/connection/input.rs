@@ -54,6 +54,10 @@ impl Connection {
             self.input.unsplit(input.split());
         }
         self.process();
+        if self.input.is_empty() {
+            // An empty remainder would keep the caller from using the memory again.
+            self.input = BytesMut::new();
+        }
     }
 
     /// The socket has ended, or failed.
@@ -215,6 +219,9 @@ impl Connection {
             (_, Performative::End(error)) => self.on_end(channel, error),
             (_, performative) => {
                 let Some(session) = self.sessions.get(&channel) else {
+                    if self.ended.contains(&channel) {
+                        return Ok(());
+                    }
                     return Err(not_allowed(format!(
                         "{} on channel {channel}, which has no session",
                         performative.name()
@@ -292,6 +299,7 @@ impl Connection {
         let session = Session::new(key, begin, self.config.incoming_window);
         let answer = Performative::Begin(session.answer(self.config.handle_max));
         self.output.frame(channel, &answer).expect("a few numbers fit into 512 bytes");
+        self.ended.remove(&channel);
         self.sessions.insert(channel, session);
         self.events.push_back(Event::SessionBegun { session: key });
         Ok(())
@@ -299,8 +307,12 @@ impl Connection {
 
     fn on_end(&mut self, channel: u16, error: Option<AmqpError>) -> Result<(), Fault> {
         let Some(session) = self.sessions.remove(&channel) else {
+            if self.ended.contains(&channel) {
+                return Ok(());
+            }
             return Err(not_allowed(format!("end on channel {channel}, which has no session")));
         };
+        self.ended.insert(channel);
         if !session.ending {
             self.forget_names(&session);
             self.output.end(channel, None);
@@ -382,6 +394,7 @@ impl Connection {
 
     fn forget_all(&mut self) {
         self.sessions.clear();
+        self.ended.clear();
         self.names.clear();
     }
 }

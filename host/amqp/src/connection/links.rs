@@ -21,6 +21,11 @@ impl Connection {
             let text = format!("handle {handle} is above {}", self.config.handle_max);
             return Err(Fault::Connection(AmqpError::new(condition::FRAMING_ERROR, text)));
         }
+        let links: usize = self.sessions.values().map(|session| session.links.len()).sum();
+        if links >= self.config.max_links {
+            let text = format!("more than {} links", self.config.max_links);
+            return Err(Fault::Connection(AmqpError::new(condition::RESOURCE_LIMIT_EXCEEDED, text)));
+        }
         let serial = self.next_serial();
         let session = self.sessions.get_mut(&channel).expect("looked up by the caller");
         match session.links.get(&handle).map(|link| &link.state) {
@@ -106,7 +111,7 @@ impl Connection {
             if let Some(link) = session.links.get(&handle)
                 && matches!(link.state, LinkState::Attached)
             {
-                self.output.flow(channel, &session.link_flow(link, false));
+                self.output.flow(channel, &session.link_flow(link));
             } else {
                 self.output.flow(channel, &session.flow());
             }
@@ -120,7 +125,7 @@ impl Connection {
         let Some(link) = session.links.get_mut(&handle) else { return };
         if matches!(link.state, LinkState::Attached) && link.raise_credit() {
             let link = session.links.get(&handle).expect("looked up above");
-            self.output.flow(channel, &session.link_flow(link, false));
+            self.output.flow(channel, &session.link_flow(link));
         }
     }
 

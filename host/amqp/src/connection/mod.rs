@@ -18,7 +18,7 @@ mod timer;
 mod transfers;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -42,9 +42,9 @@ use timer::Timers;
 ///   [`is_finished`](Self::is_finished) and all output is written, close the socket.
 /// - Getters change nothing.
 ///
-/// `now` must not go backwards. What a peer may send without waiting is bounded by `Config` and by the credit that the application gives;
-/// what the application sends is not, so it must look at [`output_len`](Self::output_len) and stop taking messages while the peer does not
-/// read.
+/// `now` must not go backwards. What a peer can make this hold is bounded by `Config` and by the credit that the application gives, but for
+/// the output: while the peer does not read, the application must look at [`output_len`](Self::output_len) and stop both taking messages to
+/// send and reading from the socket, since answers are output too.
 ///
 /// *Invariants:* nothing that a peer sends makes it panic; until a login has succeeded nothing but a login is listened to; how the input
 /// is cut into pieces changes nothing.
@@ -58,6 +58,8 @@ pub struct Connection {
     output: Output,
     events: VecDeque<Event>,
     sessions: BTreeMap<u16, Session>,
+    /// Channels whose session the peer has ended. The Python SDK says a word or two on them afterwards.
+    ended: BTreeSet<u16>,
     /// Which link has a name. The same name in the same direction is the same link, wherever on the connection it is attached.
     names: HashMap<(Role, Arc<str>), LinkKey>,
     serial: u64,
@@ -102,6 +104,7 @@ impl Connection {
             output: Output::new(),
             events: VecDeque::new(),
             sessions: BTreeMap::new(),
+            ended: BTreeSet::new(),
             names: HashMap::new(),
             serial: 0,
         }

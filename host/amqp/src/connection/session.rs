@@ -62,13 +62,14 @@ enum Pending {
     /// The answer to a drain, behind what was sent before it.
     Drained {
         link: LinkKey,
+        delivery_count: u32,
     },
 }
 
 impl Pending {
     fn link(&self) -> LinkKey {
         match self {
-            Self::Delivery { link, .. } | Self::Drained { link } => *link,
+            Self::Delivery { link, .. } | Self::Drained { link, .. } => *link,
         }
     }
 }
@@ -122,13 +123,17 @@ impl Session {
         }
     }
 
-    /// A flow that says how a link is as well.
-    pub(super) fn link_flow(&self, link: &Link, drain: bool) -> Flow {
+    /// A flow that says how a link is as well. What was taken for sending and has not begun is not counted: the peer has not seen it.
+    pub(super) fn link_flow(&self, link: &Link) -> Flow {
+        let waits = |pending: &&Pending| match pending {
+            Pending::Delivery { link: on, begun: false, .. } => *on == link.key,
+            _ => false,
+        };
+        let waiting = u32::try_from(self.pending.iter().filter(waits).count()).unwrap_or(u32::MAX);
         Flow {
             handle: Some(link.key.handle),
-            delivery_count: Some(link.delivery_count),
-            link_credit: Some(link.credit),
-            drain,
+            delivery_count: Some(link.delivery_count.wrapping_sub(waiting)),
+            link_credit: Some(link.credit.saturating_add(waiting)),
             ..self.flow()
         }
     }
@@ -199,24 +204,32 @@ impl Session {
         OutgoingKey { session: self.key, id }
     }
 
-    pub(super) fn drained(&mut self, link: LinkKey, output: &mut Output) {
-        self.pending.push_back(Pending::Drained { link });
+    /// Answers a drain, behind what waits. `count` is the link's delivery-count with the rest of its credit in it.
+    pub(super) fn drained(&mut self, key: LinkKey, count: u32, output: &mut Output) {
+        // An answer that waits already becomes this one: a peer that drains again and again with a shut window gets no queue of them.
+        match self.pending.iter_mut().rfind(|pending| pending.link() == key) {
+            Some(Pending::Drained { delivery_count, .. }) => *delivery_count = count,
+            _ => self.pending.push_back(Pending::Drained { link: key, delivery_count: count }),
+        }
         self.pump(output);
     }
 
     fn pump(&mut self, output: &mut Output) {
         while let Some(first) = self.pending.front_mut() {
             match first {
-                Pending::Drained { link } => {
-                    let handle = link.handle;
-                    if let Some(link) = self.links.get_mut(&handle) {
-                        link.drain = false;
-                        link.delivery_count = link.delivery_count.wrapping_add(link.credit);
-                        link.credit = 0;
-                    }
-                    if let Some(link) = self.links.get(&handle) {
-                        output.flow(self.key.channel, &self.link_flow(link, true));
-                    }
+                Pending::Drained { link, delivery_count } => {
+                    let flow = Flow {
+                        next_incoming_id: Some(self.next_incoming_id),
+                        incoming_window: self.incoming_window,
+                        next_outgoing_id: self.next_outgoing_id,
+                        outgoing_window: OUTGOING_WINDOW,
+                        handle: Some(link.handle),
+                        delivery_count: Some(*delivery_count),
+                        link_credit: Some(0),
+                        drain: true,
+                        ..Flow::default()
+                    };
+                    output.flow(self.key.channel, &flow);
                 }
                 Pending::Delivery { link, id, message, sent, begun } => {
                     if self.peer_window == 0 {

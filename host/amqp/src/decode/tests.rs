@@ -164,6 +164,14 @@ fn items_without_bytes_do_not_take_memory() {
     assert_eq!(problem(&many).1, Problem::TooManyValues, "the allowance is for the whole, not for each array");
 }
 
+/// What was read as an array of nulls is as good when it is written in fewer bytes: the allowance does not depend on the length.
+#[test]
+fn the_allowance_does_not_depend_on_the_length() {
+    let [high, low] = u16::try_from(MAX_ITEMS_WITHOUT_BYTES).expect("small").to_be_bytes();
+    read(&[0xf0, 0, 0, 0, 5, 0, 0, high, low, 0x40]).expect("as many as allowed");
+    assert_eq!(problem(&[0xf0, 0, 0, 0, 5, 0, 0, high, low + 1, 0x40]).1, Problem::TooManyValues);
+}
+
 #[test]
 fn depth_is_limited_and_skipping_needs_none() {
     let nested = |depth: usize| {

@@ -19,7 +19,14 @@ use crate::{
 
 /// Small, so that random input reaches the limits.
 fn config() -> Arc<Config> {
-    Arc::new(Config { max_frame_size: 4096, channel_max: 3, handle_max: 7, incoming_window: 8, ..Config::default() })
+    Arc::new(Config {
+        max_frame_size: 4096,
+        channel_max: 3,
+        handle_max: 7,
+        max_links: 12,
+        incoming_window: 8,
+        ..Config::default()
+    })
 }
 
 const MAX_MESSAGE: u64 = 2048;

@@ -70,6 +70,15 @@ fn framing_errors_close_the_connection() {
 }
 
 #[test]
+fn too_many_links_close_the_connection() {
+    let mut client = Client::ready(Config { max_links: 2, ..Config::default() });
+    client.receiver(0, 0);
+    client.sender(1, 1);
+    client.say(0, &attach(Role::Sender, 2));
+    closes(&mut client, &condition::RESOURCE_LIMIT_EXCEEDED);
+}
+
+#[test]
 fn nonsense_in_a_frame_is_a_decode_error() {
     let mut client = Client::ready(Config::default());
     client.write(&[0, 0, 0, 12, 2, 0, 0, 0, 0x00, 0x53, 0x99, 0x45]);
@@ -99,6 +108,24 @@ fn frames_out_of_turn_close_the_connection() {
     client.login();
     client.say(0, &Performative::Begin(begin()));
     closes(&mut client, &condition::NOT_ALLOWED);
+}
+
+/// The Python SDK detaches the links of a session that it has ended. Other sessions of the connection must not suffer for it.
+#[test]
+fn a_word_after_the_end_is_passed_over() {
+    let mut client = Client::ready(Config::default());
+    client.receiver(0, 1);
+    client.say(0, &Performative::End(None));
+    assert!(matches!(client.event(), Event::SessionEnded { by: EndedBy::Peer, .. }));
+    assert_eq!(client.frame(), Performative::End(None));
+    client.say(0, &Performative::Detach(Detach { handle: 0, closed: true, error: None }));
+    client.say(0, &Performative::End(None));
+    client.transfer(whole(0, 0), b"x");
+    assert_eq!((client.events(), client.said()), (vec![], vec![]));
+    client.say(0, &Performative::Begin(begin()));
+    assert!(matches!(client.event(), Event::SessionBegun { .. }));
+    client.said();
+    client.receiver(0, 1);
 }
 
 #[test]

@@ -185,6 +185,39 @@ fn a_shut_window_holds_back_and_keeps_the_order() {
     assert_eq!(client.server.deliverable(link), 0);
 }
 
+/// What waits for the window has not been seen by the peer, so it is not counted when the peer asks.
+#[test]
+fn an_echo_does_not_count_what_waits() {
+    let (mut client, link) = blocked(1);
+    client.server.deliver(link, message(1000)).expect("credit");
+    client.server.deliver(link, message(1)).expect("credit");
+    client.said();
+    let ask = Flow { echo: true, next_incoming_id: Some(1), incoming_window: 0, ..credit_flow(0, 1, 9) };
+    client.say(0, &Performative::Flow(ask));
+    assert_eq!(client.event(), Event::CreditChanged { link, credit: 8, drain: false });
+    let Performative::Flow(flow) = client.frame() else { panic!() };
+    assert_eq!((flow.delivery_count, flow.link_credit), (Some(1), Some(9)));
+}
+
+/// A peer that drains again and again while its window is shut gets one answer when it opens.
+#[test]
+fn answers_to_drains_do_not_pile_up() {
+    let (mut client, link) = blocked(1);
+    client.server.deliver(link, message(1000)).expect("credit");
+    client.said();
+    for _ in 0..100 {
+        let flow = Flow { drain: true, next_incoming_id: Some(1), incoming_window: 0, ..credit_flow(0, 1, 9) };
+        client.say(0, &Performative::Flow(flow));
+        client.events();
+        client.server.drained(link).expect("there");
+        assert_eq!(client.server.deliver(link, message(1)), Err(DeliverError::NoCredit), "given back");
+    }
+    client.say(0, &window(1, 100));
+    let flows = flows(&mut client);
+    let [flow] = flows.as_slice() else { panic!("{flows:?}") };
+    assert_eq!((flow.delivery_count, flow.link_credit, flow.drain), (Some(10), Some(0), true));
+}
+
 /// What the peer says of its window may be older than what we have sent since.
 #[test]
 fn what_is_under_way_counts_against_the_window() {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::client::{Client, whole};
 use crate::{
     condition,
-    connection::{Accept, Config, DeliverError, EndedBy, Event, MAX_DELIVERY_TAG, Outgoing},
+    connection::{Accept, CommandError, Config, DeliverError, EndedBy, Event, MAX_DELIVERY_TAG, Outgoing},
     frame::HEADER,
     performative::{AmqpError, DeliveryState, Disposition, Open, Performative, Role, Transfer},
 };
@@ -134,6 +134,38 @@ fn a_long_message_is_cut_at_the_peers_frame_size() {
             assert!(before >= payload.len());
         }
     }
+}
+
+/// On the wire 0 would be no limit at all.
+#[test]
+fn a_limit_must_be_given() {
+    let mut client = Client::ready(Config::default());
+    client.say(0, &super::client::attach(Role::Sender, 0));
+    let Event::AttachRequested { link, attach } = client.event() else { panic!() };
+    let accept = Accept { credit: 10, ..Accept::mirror(&attach) };
+    assert!(matches!(client.server.accept_attach(link, accept.clone()), Err(CommandError::State(_))));
+    client.server.accept_attach(link, Accept { max_message_size: 1, ..accept }).expect("still asked for");
+}
+
+/// The caller's buffer is free again when everything in it was whole and nobody keeps a payload.
+#[test]
+fn a_read_buffer_can_be_used_again() {
+    let mut client = Client::ready(Config::default());
+    client.sender(0, 1000);
+    let mut bytes = Vec::new();
+    crate::frame::write_amqp(
+        &mut bytes,
+        0,
+        &Performative::Transfer(Transfer { settled: Some(true), ..whole(0, 0) }),
+        &[7; 900],
+    );
+    let mut input = bytes::BytesMut::with_capacity(1024);
+    input.extend_from_slice(&bytes);
+    let place = input.as_ptr();
+    client.server.handle_input(&mut input, client.now);
+    drop(client.events());
+    input.reserve(1024);
+    assert_eq!((input.as_ptr(), input.capacity() >= 1024), (place, true));
 }
 
 #[test]
