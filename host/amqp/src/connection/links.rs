@@ -7,6 +7,7 @@ use super::{
     event::{EndedBy, Event},
     keys::{LinkKey, ahead},
     link::{Link, LinkState},
+    output::{Output, TooLarge},
     session::Session,
 };
 use crate::{
@@ -60,19 +61,13 @@ impl Connection {
             return Ok(());
         }
         session.forget(link.key, &mut self.output);
+        self.forget_name(&link);
         if let LinkState::Requested(attach) = &link.state {
             // A detach is only understood after an attach.
-            let answer = refusal(attach);
-            if self.output.frame(channel, &answer).is_err() {
-                let smaller = Attach::new(attach.name.clone(), attach.handle, attach.role.other());
-                // When even that is too large, the name alone fills the peer's frames; it has asked for what it cannot read.
-                if self.output.frame(channel, &Performative::Attach(Box::new(smaller))).is_err() {
-                    return Err(Fault::Session(channel, too_small()));
-                }
-            }
+            write_refusal(&mut self.output, channel, attach)
+                .map_err(|TooLarge| Fault::Session(channel, too_small()))?;
         }
         self.output.detach(channel, detach.handle, detach.closed, None);
-        self.forget_name(&link);
         self.events.push_back(Event::Detached { link: link.key, by: EndedBy::Peer, error: detach.error });
         Ok(())
     }
@@ -148,12 +143,9 @@ impl Connection {
             LinkState::Detaching => return false,
             LinkState::Attached => {}
             LinkState::Requested(attach) => {
-                if self.output.frame(channel, &refusal(&attach)).is_err() {
-                    let smaller = Attach::new(attach.name.clone(), attach.handle, attach.role.other());
-                    if self.output.frame(channel, &Performative::Attach(Box::new(smaller))).is_err() {
-                        self.end_by_us(channel, Some(too_small()));
-                        return false;
-                    }
+                if write_refusal(&mut self.output, channel, &attach).is_err() {
+                    self.end_by_us(channel, Some(too_small()));
+                    return false;
                 }
             }
         }
@@ -180,20 +172,19 @@ impl Connection {
     }
 }
 
-/// The attach that says no: without our end of the link. A detach has to follow.
-fn refusal(attach: &Attach) -> Performative {
-    let mut answer = answer(attach);
-    match answer.role {
-        Role::Sender => {
-            answer.source = None;
-            answer.target.clone_from(&attach.target);
-        }
-        Role::Receiver => {
-            answer.source.clone_from(&attach.source);
-            answer.target = None;
-        }
+/// Writes the attach that says no: without our end of the link. A detach has to follow.
+///
+/// Too large is only a peer whose link has a name that fills its own frames: it has asked for what it cannot read.
+fn write_refusal(output: &mut Output, channel: u16, attach: &Attach) -> Result<(), TooLarge> {
+    let bare = answer(attach);
+    let mut full = bare.clone();
+    match full.role {
+        Role::Sender => full.target.clone_from(&attach.target),
+        Role::Receiver => full.source.clone_from(&attach.source),
     }
-    Performative::Attach(Box::new(answer))
+    output
+        .frame(channel, &Performative::Attach(Box::new(full)))
+        .or_else(|TooLarge| output.frame(channel, &Performative::Attach(Box::new(bare))))
 }
 
 /// The answer to an attach, its ends left open.

@@ -1,6 +1,6 @@
 //! The frames' bodies: what peers say to each other.
 //!
-//! Read leniently ([`fields`]), written strictly: all fields, each in its own type ([`write`]). The types mirror the standard's, with its
+//! Read leniently (`fields`), written strictly: all fields, each in its own type (`write`). The types mirror the standard's, with its
 //! defaults filled in where a default exists. Transfers are read here without their payload, which is what is left in the frame.
 
 pub(crate) mod descriptors;

@@ -203,6 +203,26 @@ fn a_session_is_ended_and_the_connection_closed_by_us() {
     assert_eq!(client.server.close(None), Err(CommandError::Gone));
 }
 
+/// A name that fills the peer's frames cannot be answered at all; it costs the session, however the link is refused.
+#[test]
+fn a_name_that_cannot_be_answered_ends_the_session() {
+    for given_up in [true, false] {
+        let open = Open { max_frame_size: 512, ..Open::default() };
+        let mut client = Client::ready_with(Config::default(), open);
+        let link =
+            requested(&mut client, &Performative::Attach(Box::new(Attach::new("n".repeat(600), 0, Role::Sender))));
+        if given_up {
+            client.say(0, &Performative::Detach(Detach { handle: 0, closed: true, error: None }));
+        } else {
+            client.server.refuse_attach(link, &AmqpError::new(condition::NOT_FOUND, "no q")).expect("asked for");
+        }
+        let Event::SessionEnded { by: EndedBy::Us, error: Some(error), .. } = client.event() else { panic!() };
+        assert_eq!(error.condition, condition::FRAME_SIZE_TOO_SMALL);
+        assert!(matches!(client.frame(), Performative::End(Some(_))));
+        client.server.assert_bounded(0, 0);
+    }
+}
+
 /// An error is told in the smallest frames too, if need be without its description.
 #[test]
 fn small_frames_get_short_errors() {
