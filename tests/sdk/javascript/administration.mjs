@@ -1,7 +1,9 @@
 // Scenarios of the administration client of npm @azure/service-bus (7.9.5), as its users write them.
 //
-// SPRAG_ADMINISTRATION is host:port of the API, over plain HTTP. The client of this version always speaks HTTPS, also with
-// UseDevelopmentEmulator=true, so a policy of its pipeline makes it HTTP; that is the only change. One line per scenario; exits with 1 when one failed.
+// SPRAG_ADMINISTRATION is host:port of the API. The client of this version always speaks HTTPS, also with UseDevelopmentEmulator=true; so a
+// policy of its pipeline makes it HTTP, and that is the only change. With SPRAG_ADMINISTRATION_TLS=1 not even that: the API is behind TLS, and
+// NODE_EXTRA_CA_CERTS names who is to be trusted. SPRAG_ADMINISTRATION_KEY is the key when it is not the emulator's. One line per scenario; exits
+// with 1 when one failed.
 
 import assert from "node:assert/strict";
 import { ServiceBusAdministrationClient } from "@azure/service-bus";
@@ -9,12 +11,14 @@ import { ServiceBusAdministrationClient } from "@azure/service-bus";
 const endpoint = process.env.SPRAG_ADMINISTRATION;
 assert(endpoint, "SPRAG_ADMINISTRATION is host:port");
 const key = process.env.SPRAG_ADMINISTRATION_KEY ?? "SAS_KEY_VALUE";
+const tls = process.env.SPRAG_ADMINISTRATION_TLS === "1";
 const prefix = `js${process.pid}-`;
 const forEver = "P10675199DT2H48M5.4775807S";
 
 const client = ({ name = "RootManageSharedAccessKey", secret = key, ...options } = {}) => {
   const connection = `Endpoint=sb://${endpoint}/;SharedAccessKeyName=${name};SharedAccessKey=${secret};UseDevelopmentEmulator=true`;
   const made = new ServiceBusAdministrationClient(connection, options);
+  if (tls) return made;
   made.pipeline.addPolicy(
     {
       name: "plain",
