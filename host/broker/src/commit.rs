@@ -78,7 +78,8 @@ impl Committer for Engine {
             other => CommitError::Unavailable(other.to_string()),
         };
         let steps = commit.effects.into_iter().map(Step::new).collect::<Result<Vec<_>, _>>().map_err(refused)?;
-        let address = self.shared.topology().address(held.source).map_err(refused)?;
+        // Removed with all it held, the lock among it.
+        let address = self.shared.topology().address(held.source).map_err(|_| CommitError::LockLost)?;
         for step in &steps {
             if let Step::Enqueue(message) = step {
                 self.shared.topology().entities[address.entity].spec.accepts(&message.message, 0).map_err(refused)?;

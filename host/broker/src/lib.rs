@@ -29,6 +29,7 @@ mod options;
 mod outbox;
 mod posts;
 mod purge;
+mod route;
 mod schema;
 mod session;
 mod shared;

@@ -14,9 +14,9 @@ use sprag_transport::Error;
 
 use crate::{
     codec,
-    entity::{Entity, EntityIndex, EntityKind, MAX_HOPS},
-    filter,
-    index::{Change, NEVER, Place, Settled, Slot, Taken},
+    entity::{Entity, EntityIndex, EntityKind},
+    index::{Change, NEVER, Place, Settled, Slot},
+    route,
     shared::{CachedMessage, ReadFailure},
     writer::{Stop, Tx},
 };
@@ -45,9 +45,9 @@ pub(crate) struct Prepared {
     header: Vec<u8>,
     body: BodyBytes,
     id_hash: i64,
-    id_assigned: bool,
+    pub(crate) id_assigned: bool,
     /// The number under which it was accepted, where it had one before this.
-    enqueue_seq: Option<i64>,
+    pub(crate) enqueue_seq: Option<i64>,
     pub(crate) size: u32,
 }
 
@@ -147,7 +147,12 @@ pub(crate) fn send(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared) ->
     accept(tx, entity, prepared, 0)
 }
 
-fn accept(tx: &mut Tx<'_>, entity: EntityIndex, prepared: &Prepared, hops: u32) -> Result<SequenceNumber, Stop> {
+pub(crate) fn accept(
+    tx: &mut Tx<'_>,
+    entity: EntityIndex,
+    prepared: &Prepared,
+    hops: u32,
+) -> Result<SequenceNumber, Stop> {
     let target = Arc::clone(&tx.topology.entities[entity]);
     if let Some(window) = target.spec.duplicate_detection.filter(|_| !prepared.id_assigned)
         && let Some(first) = seen_before(tx, &target, prepared, window)?
@@ -224,9 +229,11 @@ fn find_by_id(
 /// Who sends. The host's own messages (retries, triggers, deadlines) live as long as they say, not as the entity's default says: a trigger
 /// that expires would leave a session undrained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sender {
+pub(crate) enum Sender {
     Client,
     Host,
+    /// Through a topic, which has a time to live of its own.
+    Topic(EntityIndex),
 }
 
 fn put(
@@ -239,154 +246,13 @@ fn put(
     let due = prepared.message.scheduled_for.map(|at| at.0).filter(|at| *at > tx.now.0);
     let target = &tx.topology.entities[entity];
     if due.is_none() && target.spec.kind == EntityKind::Topic {
-        return publish(tx, entity, prepared, hops);
+        return route::publish(tx, entity, prepared, hops);
     }
     if due.is_none() && target.spec.forward_to.is_some() {
-        return forward(tx, entity, prepared, hops).map(SequenceNumber);
+        return route::forward(tx, entity, prepared, hops).map(SequenceNumber);
     }
     let place = due.map_or(Place::Active, Place::Scheduled);
     put_row(tx, entity, prepared, place, sender).map(SequenceNumber)
-}
-
-/// A copy, or several, to each subscription whose rules want it. The number is the first copy's; with no copy it names nothing.
-fn publish(tx: &mut Tx<'_>, topic: EntityIndex, prepared: &Prepared, hops: u32) -> Result<SequenceNumber, Stop> {
-    let mut first = None;
-    for subscription in tx.topology.entities[topic].subscriptions.clone() {
-        let target = Arc::clone(&tx.topology.entities[subscription]);
-        if target.is_gone() {
-            continue;
-        }
-        let copies = filter::copies(&target.rules, &prepared.message);
-        if copies.plain {
-            let seq = land(tx, subscription, prepared, hops)?;
-            first.get_or_insert(seq);
-        }
-        for message in copies.changed {
-            // What an action has made of it need not be a message that the subscription takes.
-            let made = target.spec.accepts(&message, 0).and_then(|()| Prepared::exact(message));
-            let seq = match made {
-                Ok(made) => {
-                    let (id_assigned, enqueue_seq) = (prepared.id_assigned, prepared.enqueue_seq);
-                    land(tx, subscription, &Prepared { id_assigned, enqueue_seq, ..made }, hops)?
-                }
-                Err(error) => put_dead(tx, subscription, prepared, "RuleActionFailed", &error.to_string())?,
-            };
-            first.get_or_insert(seq);
-        }
-    }
-    Ok(SequenceNumber(first.unwrap_or_else(|| tx.local.next_sequence())))
-}
-
-/// A copy arrives at its subscription.
-fn land(tx: &mut Tx<'_>, subscription: EntityIndex, prepared: &Prepared, hops: u32) -> Result<i64, Stop> {
-    let spec = &tx.topology.entities[subscription].spec;
-    if spec.forward_to.is_some() {
-        return forward(tx, subscription, prepared, hops);
-    }
-    if spec.requires_session && prepared.message.session_id.is_none() {
-        // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
-        let problem = "the subscription requires sessions and the message has no session id";
-        return put_dead(tx, subscription, prepared, "Session ID is null", problem);
-    }
-    put_row(tx, subscription, prepared, Place::Active, Sender::Client)
-}
-
-/// A message that cannot be where it belongs: among the dead letters, with the reason.
-fn put_dead(
-    tx: &mut Tx<'_>,
-    entity: EntityIndex,
-    prepared: &Prepared,
-    reason: &str,
-    description: &str,
-) -> Result<i64, Stop> {
-    let seq = put_row(tx, entity, prepared, Place::Active, Sender::Client)?;
-    tx.execute(
-        "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL WHERE seq = ?1",
-        (seq, tx.now.0, reason, sprag_core::outcome::clip(description)),
-    )?;
-    // As a dead letter it reads differently.
-    tx.fresh.pop();
-    if let Some(Change::Insert { place, slot, .. }) = tx.changes.last_mut() {
-        *place = Place::Dead;
-        slot.expires_at = NEVER;
-    }
-    Ok(seq)
-}
-
-/// A message goes on to the entity that this one forwards to, or stays among the dead letters here.
-fn forward(tx: &mut Tx<'_>, from: EntityIndex, prepared: &Prepared, hops: u32) -> Result<i64, Stop> {
-    let entity = &tx.topology.entities[from];
-    match onward(tx, entity.forward_to, prepared, hops) {
-        Ok(to) => Ok(accept(tx, to, prepared, hops + 1)?.0),
-        Err((reason, problem)) => put_dead(tx, from, prepared, reason, &problem),
-    }
-}
-
-/// Whether a message can go on to an entity; or the reason, and what is wrong.
-fn onward(
-    tx: &Tx<'_>,
-    to: Option<EntityIndex>,
-    prepared: &Prepared,
-    hops: u32,
-) -> Result<EntityIndex, (&'static str, String)> {
-    const UNDELIVERABLE: &str = "ForwardingFailed";
-    let Some(to) = to.filter(|to| !tx.topology.entities[*to].is_gone()) else {
-        return Err((UNDELIVERABLE, "the entity that it would be forwarded to is not there".into()));
-    };
-    let spec = &tx.topology.entities[to].spec;
-    if hops >= MAX_HOPS {
-        let problem = format!("it has been forwarded {hops} times and would go on to {}", spec.name);
-        return Err(("MaxTransferHopCountExceeded", problem));
-    }
-    if !spec.status.sends() {
-        return Err((UNDELIVERABLE, format!("{} takes no messages: its status is {:?}", spec.name, spec.status)));
-    }
-    let size = prepared.size.into();
-    let taken = spec.accepts(&prepared.message, size).map_err(Stop::from).and_then(|()| check_room(tx, to, size));
-    taken.map(|()| to).map_err(|stop| (UNDELIVERABLE, stop.to_string()))
-}
-
-/// A message that waits on an entity which forwards since. False: it has become a dead letter of this one, or stays one.
-pub(crate) fn forward_row(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Stop> {
-    let (entity, seq) = (taken.entity, taken.slot.seq);
-    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(true) };
-    if taken.place == Place::Dead {
-        return forward_dead(tx, entity, seq, row.reason.as_deref(), row.description.as_deref());
-    }
-    let to = tx.topology.entities[entity].forward_to;
-    let prepared = Prepared { id_assigned: row.id_assigned, ..Prepared::exact(row.message)? };
-    match onward(tx, to, &prepared, 0) {
-        Ok(to) => {
-            accept(tx, to, &prepared, 1)?;
-            delete(tx, seq)?;
-            Ok(true)
-        }
-        Err((reason, problem)) => {
-            let how = to_dead_letters(tx, entity, seq, Some(reason), Some(&problem))?;
-            Ok(how != Settled::Dead)
-        }
-    }
-}
-
-/// A dead letter goes on to the entity that takes those of this one. False: it cannot.
-fn forward_dead(
-    tx: &mut Tx<'_>,
-    entity: EntityIndex,
-    seq: i64,
-    reason: Option<&str>,
-    description: Option<&str>,
-) -> Result<bool, Stop> {
-    let source = Arc::clone(&tx.topology.entities[entity]);
-    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(false) };
-    let mut message = row.message;
-    name_the_reason(&mut message, reason, description);
-    message.scheduled_for = None;
-    message.rare_mut().dead_letter_source.get_or_insert_with(|| source.spec.name.clone());
-    let prepared = Prepared { id_assigned: row.id_assigned, ..Prepared::exact(message)? };
-    let Ok(to) = onward(tx, source.forward_dead_letters_to, &prepared, 0) else { return Ok(false) };
-    accept(tx, to, &prepared, 1)?;
-    delete(tx, seq)?;
-    Ok(true)
 }
 
 /// Writes into a dead letter why it is one, as its receivers expect it.
@@ -398,7 +264,7 @@ pub(crate) fn name_the_reason(message: &mut Message, reason: Option<&str>, descr
     }
 }
 
-fn put_row(
+pub(crate) fn put_row(
     tx: &mut Tx<'_>,
     entity: EntityIndex,
     prepared: &Prepared,
@@ -411,7 +277,14 @@ fn put_row(
         Place::Scheduled(due) => (SCHEDULED, Some(due)),
         _ => (ACTIVE, None),
     };
-    let most = target.spec.default_ttl.filter(|_| sender == Sender::Client);
+    let most = match sender {
+        Sender::Client => target.spec.default_ttl,
+        Sender::Topic(topic) => {
+            let of_topic = tx.topology.entities[topic].spec.default_ttl;
+            target.spec.default_ttl.into_iter().chain(of_topic).min()
+        }
+        Sender::Host => None,
+    };
     let lives = match (prepared.message.time_to_live, most) {
         (Some(own), Some(most)) => Some(own.min(most)),
         (own, most) => own.or(most),
@@ -469,8 +342,8 @@ pub(crate) fn come_due(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result
             ..Prepared::new(row.message)?
         };
         match tx.topology.entities[entity].spec.kind {
-            EntityKind::Topic => drop(publish(tx, entity, &prepared, 0)?),
-            _ => drop(forward(tx, entity, &prepared, 0)?),
+            EntityKind::Topic => drop(route::publish(tx, entity, &prepared, 0)?),
+            _ => drop(route::forward(tx, entity, &prepared, 0)?),
         }
         delete(tx, seq)?;
         tx.changes.push(Change::Due { seq, now: None });
@@ -504,7 +377,7 @@ pub(crate) fn to_dead_letters(
     description: Option<&str>,
 ) -> Result<Settled, Stop> {
     let forwards = tx.topology.entities[entity].spec.forward_dead_letters_to.is_some();
-    if forwards && forward_dead(tx, entity, seq, reason, description)? {
+    if forwards && route::forward_dead(tx, entity, seq, reason, description)? {
         return Ok(Settled::Gone);
     }
     tx.execute(
@@ -590,7 +463,7 @@ pub(crate) fn replay(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<b
     Ok(true)
 }
 
-fn unreadable(failure: ReadFailure) -> Stop {
+pub(crate) fn unreadable(failure: ReadFailure) -> Stop {
     Stop::Unavailable(failure.to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     index::{Change, Post, Settled, Taken},
-    messages,
+    messages, route,
     shared::Shared,
     writer::{Queued, Stop, Tx},
 };
@@ -28,7 +28,7 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
                 shared.cache.lock().remove(taken.slot.seq);
                 let undo = vec![Change::PutBack { taken: taken.clone() }];
                 let (queued, answer) = Queued::new(taken.slot.size as usize, move |tx| {
-                    let dead = !messages::forward_row(tx, &taken)?;
+                    let dead = !route::forward_row(tx, &taken)?;
                     tx.changes.push(Change::Buried { taken: taken.clone(), dead });
                     Ok(())
                 });

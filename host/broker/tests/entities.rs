@@ -334,12 +334,11 @@ async fn a_status_closes_what_it_names() {
         status(now).await;
         assert_eq!((sends().await, receives().await), expected, "{now:?}");
     }
+    // One is left, and would end the wait.
+    source.receive(1, Duration::ZERO, Mode::Delete).await.unwrap();
     let waiting = tokio::spawn({
         let source = source.clone();
-        async move {
-            source.receive(1, Duration::ZERO, Mode::Delete).await.unwrap();
-            source.receive(1, EVENTUALLY, Mode::PeekLock).await
-        }
+        async move { source.receive(1, EVENTUALLY, Mode::PeekLock).await }
     });
     tokio::task::yield_now().await;
     status(EntityStatus::Disabled).await;
@@ -560,4 +559,56 @@ async fn rules_choose_and_change_copies() {
     send(&engine, "t", in_session("a", "n")).await;
     let dead = look(&engine, "t/sessions/$DeadLetterQueue").await;
     assert_eq!(dead[0].message.text_property(property::DEAD_LETTER_REASON), Some("RuleActionFailed"));
+}
+
+/// A message lives as long as it says, its topic says and the subscription says: the shortest of them.
+#[tokio::test]
+async fn a_topic_has_a_time_to_live_as_well() {
+    let seconds = |n| Some(Duration::from_secs(n));
+    let topic = EntitySpec { default_ttl: seconds(60), ..EntitySpec::topic("t") };
+    let short = EntitySpec { default_ttl: seconds(10), ..subscription("t", "short") };
+    let long = EntitySpec { default_ttl: seconds(600), ..subscription("t", "long") };
+    let (engine, _dir, _clock) = timed(vec![topic, short, long, subscription("t", "own")]).await;
+    send(&engine, "t", message("1")).await;
+    send(&engine, "t", Message { time_to_live: seconds(5), ..message("2") }).await;
+    for (name, first) in [("short", 10), ("long", 60), ("own", 60)] {
+        let expires: Vec<_> = look(&engine, &format!("t/{name}")).await.iter().map(|it| it.expires_at).collect();
+        assert_eq!(expires, [Some(Timestamp(T0 + first * 1_000)), Some(Timestamp(T0 + 5_000))], "{name}");
+    }
+}
+
+/// What a handler publishes to an entity that takes no messages now waits in the outbox; a commit on an entity that was removed has lost its
+/// lock, and nothing of it is written.
+#[tokio::test]
+async fn commits_meet_closed_and_removed_entities() {
+    use sprag_core::{
+        effect::{Commit, Effect, StoreWrite},
+        run::{Outgoing, UnitOfWork},
+    };
+    use sprag_store::Store as _;
+    use sprag_transport::{CommitError, Committer as _, Held};
+    let closed = EntitySpec { status: EntityStatus::SendDisabled, ..queue("closed") };
+    let (engine, _dir) = engine(vec![queue("q"), queue("open"), closed]).await;
+    let publishing = |id: &str, to: &str| {
+        let outgoing = vec![Outgoing { entity: to.into(), message: message(id) }];
+        let unit = UnitOfWork { outgoing, ..UnitOfWork::default() };
+        let write = StoreWrite { record: vec![id.into()], unit, ..StoreWrite::default() };
+        Commit { endpoint: "billing".into(), effects: vec![Effect::Store(Box::new(write)), Effect::Complete] }
+    };
+    let q = name("q");
+    for id in ["1", "2"] {
+        send(&engine, "q", message(id)).await;
+    }
+    let got = engine.receive(&q, 2, EVENTUALLY).await.unwrap();
+    let held = |n: usize| Held { source: &q, session: None, delivery: &got[n] };
+    engine.commit(held(0), publishing("1", "closed")).await.unwrap();
+    assert!(ids(&engine, "closed").await.is_empty());
+    assert_eq!(engine.outbox_claim(10, Duration::from_secs(60)).await.unwrap().len(), 1);
+    engine.remove_entity(&q).await.unwrap();
+    let lost = engine.commit(held(1), publishing("2", "open")).await;
+    assert!(matches!(lost, Err(CommitError::LockLost)), "{lost:?}");
+    engine.create_entity(queue("q"), vec![]).await.unwrap();
+    let lost = engine.commit(held(1), publishing("2", "open")).await;
+    assert!(matches!(lost, Err(CommitError::LockLost)), "{lost:?}");
+    assert!(ids(&engine, "open").await.is_empty());
 }

@@ -133,6 +133,7 @@ impl ClientSession {
             Ok::<_, Error>((!handed.is_empty()).then_some(handed))
         });
         let handed = found.await?.unwrap_or_default();
+        self.source.touch();
         self.hand_over(handed, MessageState::Active, mode).await
     }
 

@@ -86,6 +86,10 @@ impl Source {
         Arc::clone(&self.shared().topology().entities[self.at.entity])
     }
 
+    pub(super) fn touch(&self) {
+        self.entity().touch(self.shared().now());
+    }
+
     fn plain(&self) -> Result<(), Error> {
         match self.requires_session() {
             true => Err(Error::SessionRequired(self.name.clone())),
@@ -115,7 +119,7 @@ impl Source {
             Ok::<_, Error>((!handed.is_empty()).then_some(handed))
         });
         let handed = found.await?.unwrap_or_default();
-        self.entity().touch(shared.now());
+        self.touch();
         self.hand_over(handed, MessageState::Active, mode).await
     }
 

@@ -221,6 +221,7 @@ mod tests {
             "id = '00010203-0405-0607-0809-0A0B0C0D0E0F'",
             "sys.SequenceNumber IS NULL AND sys.TimeToLive = 5000",
             "newid IS NULL AND p IS NULL",
+            "amount-1=6 AND amount -1 = amount+-1 AND [odd-name] IS NULL",
             "sys.Label = 'Order' and SYS.SESSIONID = 's1'",
             "sys.MessageId <> 'm2'",
             "EventTypeId LIKE 'Order_laced'",

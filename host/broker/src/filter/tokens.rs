@@ -51,7 +51,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, FilterError> {
             '"' => Kind::Quoted(quoted(&chars, &mut at, '"')?),
             '[' => Kind::Quoted(quoted(&chars, &mut at, ']')?),
             _ if c.is_alphabetic() || c == '_' => {
-                while chars.get(at).is_some_and(|c| c.is_alphanumeric() || "_-:$@#".contains(*c)) {
+                while chars.get(at).is_some_and(|c| c.is_alphanumeric() || "_:$@#".contains(*c)) {
                     at += 1;
                 }
                 Kind::Word(chars[start..at].iter().collect())

@@ -9,6 +9,7 @@
 //! What the index finds to be done in the file (a message past its delivery limit, one that has expired, one that is due) it puts into
 //! [`Index::posts`]; whoever unlocks the index hands them to the writer.
 
+mod flight;
 mod peek;
 mod plain;
 mod session;

@@ -1,7 +1,7 @@
 //! Messages without sessions, and dead letters: many hands, each message locked on its own.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -86,8 +86,8 @@ impl Index {
     /// The deferred messages of these numbers, all or none; the first that is not there is answered.
     pub(crate) fn take_deferred_plain(&mut self, at: Address, seqs: &[i64], now: Instant) -> Result<Vec<Handed>, i64> {
         let deferred = &self.plain(at).deferred;
-        let mut each = seqs.iter().enumerate();
-        if let Some((_, missing)) = each.find(|(n, seq)| !deferred.contains_key(seq) || seqs[..*n].contains(seq)) {
+        let mut asked = HashSet::new();
+        if let Some(missing) = seqs.iter().find(|seq| !deferred.contains_key(seq) || !asked.insert(**seq)) {
             return Err(*missing);
         }
         let until = now + self.entities[at.entity].lock_duration;
