@@ -1,5 +1,7 @@
 //! The administration API over HTTP, for what the suites with the real clients (`tests/sdk`) cannot provoke or do not show.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 use std::{net::SocketAddr, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
