@@ -6,6 +6,8 @@
 // with 1 when one failed.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { ServiceBusAdministrationClient } from "@azure/service-bus";
 
 const endpoint = process.env.SPRAG_ADMINISTRATION;
@@ -35,6 +37,9 @@ const client = ({ name = "RootManageSharedAccessKey", secret = key, ...options }
 
 const admin = client();
 const failed = [];
+const main = createRequire(import.meta.url).resolve("@azure/service-bus");
+const { version } = JSON.parse(readFileSync(main.replace(/dist.*/, "package.json"), "utf8"));
+console.log(`@azure/service-bus ${version}, administration`);
 
 async function scenario(name, run) {
   const started = performance.now();

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from datetime import datetime, timedelta, timezone
+from importlib.metadata import version
 
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
@@ -62,6 +63,7 @@ def client(**kwargs):
 
 admin = client()
 failed = []
+print(f"azure-servicebus {version('azure-servicebus')}, administration", flush=True)
 
 
 def scenario(function):
@@ -333,9 +335,9 @@ def only_with_the_key():
 
 @scenario
 def all_versions_of_the_api():
-    for version in ApiVersion:
-        other = ServiceBusAdministrationClient.from_connection_string(connection(), transport=Plain(), api_version=version)
-        assert other.get_queue(PREFIX + "q").name == PREFIX + "q", version
+    for api_version in ApiVersion:
+        other = ServiceBusAdministrationClient.from_connection_string(connection(), transport=Plain(), api_version=api_version)
+        assert other.get_queue(PREFIX + "q").name == PREFIX + "q", api_version
 
 
 @scenario

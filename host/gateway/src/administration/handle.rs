@@ -119,12 +119,13 @@ impl Call<'_> {
     fn get(&self, resource: &Resource) -> Result<Response, Refusal> {
         match resource {
             Resource::Namespace => Ok(self.frame.entry(StatusCode::OK, self.namespace())),
-            Resource::Queues => Ok(self.entities(|view| view.spec.kind == EntityKind::Queue)),
-            Resource::Topics => Ok(self.entities(|view| view.spec.kind == EntityKind::Topic)),
+            Resource::Queues => Ok(self.all(&EntityKind::Queue)),
+            Resource::Topics => Ok(self.all(&EntityKind::Topic)),
             Resource::Entity(name) => Ok(self.entity(StatusCode::OK, &self.top_level(name)?)),
             Resource::Subscriptions { topic } => {
-                let topic = self.topic(topic)?;
-                Ok(self.entities(|view| topic.subscriptions.contains(&view.spec.name)))
+                // One that goes in between is not there any more, and no error.
+                let entity = |name| self.administration.engine.entity(name).ok();
+                Ok(self.entities(self.topic(topic)?.subscriptions.iter().filter_map(entity).collect()))
             }
             Resource::Subscription { topic, name } => {
                 Ok(self.entity(StatusCode::OK, &self.subscription(topic, name)?.1))
@@ -132,7 +133,7 @@ impl Call<'_> {
             Resource::Rules { topic, subscription } => {
                 let view = self.subscription(topic, subscription)?.1;
                 let all = self.administration.engine.rules(&view.spec.name)?;
-                Ok(self.page(all.iter().map(|rule| rules::entry(topic, subscription, rule)).collect()))
+                Ok(self.page(all, |rule| rules::entry(topic, subscription, rule)))
             }
             Resource::Rule { topic, subscription, name } => {
                 let view = self.subscription(topic, subscription)?.1;
@@ -289,18 +290,22 @@ impl Call<'_> {
         self.frame.entry(status, describe::entity(view, self.frame.host))
     }
 
-    /// In the order of their names.
-    fn entities(&self, wanted: impl Fn(&EntityView) -> bool) -> Response {
-        let mut all: Vec<_> = self.administration.engine.all_entities().into_iter().filter(wanted).collect();
-        all.sort_by_cached_key(|view| view.spec.name.as_str().to_lowercase());
-        self.page(all.iter().map(|view| describe::entity(view, self.frame.host)).collect())
+    fn all(&self, kind: &EntityKind) -> Response {
+        let all = self.administration.engine.all_entities();
+        self.entities(all.into_iter().filter(|view| view.spec.kind == *kind).collect())
     }
 
-    fn page(&self, all: Vec<Entry>) -> Response {
+    /// In the order of their names.
+    fn entities(&self, mut all: Vec<EntityView>) -> Response {
+        all.sort_by_cached_key(|view| view.spec.name.as_str().to_lowercase());
+        self.page(all, |view| describe::entity(view, self.frame.host))
+    }
+
+    fn page<T>(&self, all: Vec<T>, entry: impl Fn(&T) -> Entry) -> Response {
         let top = self.asked.top.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
         let end = self.asked.skip.saturating_add(top);
         let next = (end < all.len()).then_some((end, top));
-        let entries = all.into_iter().skip(self.asked.skip).take(top).collect();
+        let entries = all.iter().skip(self.asked.skip).take(top).map(entry).collect();
         self.frame.feed(self.path.trim_matches('/'), self.now, entries, next)
     }
 
