@@ -136,6 +136,7 @@ fn listed(filter: &Correlation) -> Value {
             FilterValue::Int(number) => Value::Long(*number),
             FilterValue::Double(number) => Value::Double(number.to_bits()),
             FilterValue::Text(text) => Value::from(text.as_str()),
+            FilterValue::Time { time } => Value::Timestamp(time.0),
         };
         (key.clone(), value)
     });
