@@ -197,7 +197,7 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
     };
     let began = Instant::now();
     let (sent, recorded): (Vec<Vec<Sent>>, _) = std::thread::scope(|scope| {
-        let seeds: Vec<Random> = (0..SESSIONS).map(|_| Random::new(random.next())).collect();
+        let seeds: Vec<Random> = (0..SESSIONS).map(|_| Random::new(random.word())).collect();
         let shared = &shared;
         let senders: Vec<_> = seeds
             .into_iter()

@@ -1,6 +1,8 @@
 //! The guest conformance handler in three languages (`guests/conformance/README.md`), driven by one list of cases: a language's SDK must
 //! show a message, change the world and end a run exactly as the others do.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! `new` and `build` with the real compilers: what a user gets who types the two commands.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -144,9 +144,8 @@ pub fn load_folder(runtime: &Runtime, registry: &Arc<Registry>, config: WatchCon
     let mut folder = Folder::new(runtime.clone(), registry.clone(), config, on_event, signal);
     folder.look(Instant::now());
     while !folder.first_pass_done {
-        match signals.recv_timeout(folder.next_look(Instant::now())) {
-            Ok(Signal::Ended(ended)) => folder.ended(*ended),
-            Ok(_) | Err(_) => {}
+        if let Ok(Signal::Ended(ended)) = signals.recv_timeout(folder.next_look(Instant::now())) {
+            folder.ended(*ended);
         }
         folder.look(Instant::now());
     }
@@ -504,8 +503,11 @@ impl Folder {
     }
 }
 
-/// The `.wasm` files of a folder, by handler name, with how long ago each was written.
-fn list(folder: &Path) -> io::Result<BTreeMap<HandlerName, (PathBuf, Stamp, Option<Duration>)>> {
+/// A file as a look finds it: where it is, its stamp, and how long ago it was written.
+type Listed = (PathBuf, Stamp, Option<Duration>);
+
+/// The `.wasm` files of a folder, by handler name.
+fn list(folder: &Path) -> io::Result<BTreeMap<HandlerName, Listed>> {
     let mut present = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -31,6 +31,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for the life of the process")]
 pub(crate) enum Verb {
     /// Make a handler project that builds and runs as it is
     New(NewArgs),

@@ -1,5 +1,7 @@
 //! The runtime with real components: guests from `guests/test`, built by `guests/test/build`.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 mod cache;
 mod capabilities;
 mod ends;
