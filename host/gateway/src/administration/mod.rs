@@ -18,7 +18,7 @@
 //! | a setting that the kind of entity has not | refused (400) |
 //! | `If-Match` with another tag than `*` | refused (412) |
 //!
-//! TLS is not done here: serve the router behind it, or on loopback.
+//! TLS is not done here: serve the router behind it, or on loopback, as [`Server`] does.
 
 mod atom;
 mod describe;
@@ -27,8 +27,11 @@ mod handle;
 mod path;
 mod refusal;
 mod rules;
+mod server;
 mod settings;
 mod xml;
+
+pub use server::{BindError, Server};
 
 use axum::Router;
 use sprag_broker::{Clock, Engine};
