@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 use sprag_tests::host::{Ended, Host, PATIENCE, Place, guest, pass, until};
 
 const CONFIG: &str = r#"
+[embedded]
+listen = "off"
+administration = "off"
+
 [host]
 console = "127.0.0.1:0"
 shutdown_grace = "10s"

@@ -23,6 +23,10 @@ const SESSIONS: usize = 6;
 const SETTLES: Duration = Duration::from_secs(120);
 
 const CONFIG: &str = r#"
+[embedded]
+listen = "off"
+administration = "off"
+
 [host]
 console = "127.0.0.1:0"
 shutdown_grace = "20s"

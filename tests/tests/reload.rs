@@ -12,6 +12,10 @@ use serde_json::{Value, json};
 use sprag_tests::host::{Host, PATIENCE, Place, guest, pass, until};
 
 const CONFIG: &str = r#"
+[embedded]
+listen = "off"
+administration = "off"
+
 [host]
 console = "127.0.0.1:0"
 
@@ -252,6 +256,10 @@ fn under_load_every_message_is_handled_once() {
 }
 
 const HOSTILE: &str = r#"
+[embedded]
+listen = "off"
+administration = "off"
+
 [host]
 console = "127.0.0.1:0"
 

@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use sprag_tests::host::{Host, PATIENCE, Place, guest, pass, until};
 
 const CONFIG: &str = r#"
+[embedded]
+listen = "off"
+administration = "off"
+
 [host]
 console = "127.0.0.1:0"
 

@@ -7,6 +7,8 @@ use std::{borrow::Cow, fmt};
 
 use bytes::Bytes;
 
+use crate::codes;
+
 /// A symbol: text from a fixed vocabulary. Ours are constants, so they cost nothing.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol(Cow<'static, str>);
@@ -128,23 +130,49 @@ pub struct Array {
 
 impl Array {
     pub fn timestamps(items: impl IntoIterator<Item = i64>) -> Value {
-        Self::of(crate::codes::TIMESTAMP, items.into_iter().map(Value::Timestamp).collect())
+        Self::of(codes::TIMESTAMP, items.into_iter().map(Value::Timestamp).collect())
     }
 
     pub fn longs(items: impl IntoIterator<Item = i64>) -> Value {
-        Self::of(crate::codes::LONG, items.into_iter().map(Value::Long).collect())
+        Self::of(codes::LONG, items.into_iter().map(Value::Long).collect())
     }
 
     pub fn uuids(items: impl IntoIterator<Item = [u8; 16]>) -> Value {
-        Self::of(crate::codes::UUID, items.into_iter().map(Value::Uuid).collect())
+        Self::of(codes::UUID, items.into_iter().map(Value::Uuid).collect())
     }
 
     pub fn symbols(items: impl IntoIterator<Item = Symbol>) -> Value {
-        Self::of(crate::codes::SYMBOL32, items.into_iter().map(Value::Symbol).collect())
+        Self::of(codes::SYMBOL32, items.into_iter().map(Value::Symbol).collect())
     }
 
     pub fn strings(items: impl IntoIterator<Item = String>) -> Value {
-        Self::of(crate::codes::STRING32, items.into_iter().map(Value::String).collect())
+        Self::of(codes::STRING32, items.into_iter().map(Value::String).collect())
+    }
+
+    /// Any values of one type, all with the same descriptors or all without. None: they are not. Without items it is an array of nulls.
+    pub fn from_items(mut items: Vec<Value>) -> Option<Value> {
+        let mut described_by = Vec::new();
+        while let Some(Value::Described(first)) = items.first() {
+            let by = first.by.clone();
+            items = items
+                .into_iter()
+                .map(|item| match item {
+                    Value::Described(described) if described.by == by => Some(described.value),
+                    _ => None,
+                })
+                .collect::<Option<_>>()?;
+            described_by.push(by);
+        }
+        let code = items.first().map_or(codes::NULL, Value::widest_code);
+        if items.iter().any(|item| item.widest_code() != code) {
+            return None;
+        }
+        Some(Value::Array(Box::new(Self { described_by, code, items })))
+    }
+
+    /// The descriptors of all items, the outermost first.
+    pub fn described_by(&self) -> &[Value] {
+        &self.described_by
     }
 
     fn of(code: u8, items: Vec<Value>) -> Value {
@@ -275,6 +303,37 @@ impl Value {
             Self::List(items) => Some(items),
             Self::Array(array) => Some(&array.items),
             _ => None,
+        }
+    }
+
+    /// The constructor that an array of such values has.
+    fn widest_code(&self) -> u8 {
+        match self {
+            Self::Null => codes::NULL,
+            Self::Bool(_) => codes::BOOLEAN,
+            Self::Ubyte(_) => codes::UBYTE,
+            Self::Ushort(_) => codes::USHORT,
+            Self::Uint(_) => codes::UINT,
+            Self::Ulong(_) => codes::ULONG,
+            Self::Byte(_) => codes::BYTE,
+            Self::Short(_) => codes::SHORT,
+            Self::Int(_) => codes::INT,
+            Self::Long(_) => codes::LONG,
+            Self::Float(_) => codes::FLOAT,
+            Self::Double(_) => codes::DOUBLE,
+            Self::Decimal32(_) => codes::DECIMAL32,
+            Self::Decimal64(_) => codes::DECIMAL64,
+            Self::Decimal128(_) => codes::DECIMAL128,
+            Self::Char(_) => codes::CHAR,
+            Self::Timestamp(_) => codes::TIMESTAMP,
+            Self::Uuid(_) => codes::UUID,
+            Self::Binary(_) => codes::BINARY32,
+            Self::String(_) => codes::STRING32,
+            Self::Symbol(_) => codes::SYMBOL32,
+            Self::List(_) => codes::LIST32,
+            Self::Map(_) => codes::MAP32,
+            Self::Array(_) => codes::ARRAY32,
+            Self::Described(_) => codes::DESCRIBED,
         }
     }
 

@@ -130,12 +130,32 @@ pub(crate) struct DevArgs {
     /// Address of the API [default: as configured, else 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub console: Option<SocketAddr>,
+    /// Address for Service Bus clients, or off [default: as configured, else 127.0.0.1:5672]
+    #[arg(long, value_name = "ADDRESS|off", value_parser = address_or_off)]
+    pub amqp: Option<AddressOrOff>,
+    /// Address of the HTTP administration API, or off [default: as configured, else 127.0.0.1:5300]
+    #[arg(long, value_name = "ADDRESS|off", value_parser = address_or_off)]
+    pub administration: Option<AddressOrOff>,
     /// Also watch the sources in the folder and build them
     #[arg(long)]
     pub build: bool,
     /// Do not print a line per message
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+/// None stands for `off`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AddressOrOff(pub Option<SocketAddr>);
+
+fn address_or_off(text: &str) -> Result<AddressOrOff, String> {
+    match text {
+        "off" => Ok(AddressOrOff(None)),
+        text => text
+            .parse()
+            .map(|it| AddressOrOff(Some(it)))
+            .map_err(|_| "an address such as 127.0.0.1:5672, or off".to_owned()),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     io::Write as _,
+    net::SocketAddr,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -18,6 +19,11 @@ pub(crate) struct HostFile {
     pub address: String,
     pub token: String,
     pub pid: u32,
+    /// Where Service Bus clients find it: AMQP in the clear, and the administration API.
+    #[serde(default)]
+    pub amqp: Option<SocketAddr>,
+    #[serde(default)]
+    pub administration: Option<SocketAddr>,
 }
 
 /// A written file; it goes away with this value unless another host has written its own meanwhile.
@@ -92,7 +98,13 @@ mod tests {
     use super::*;
 
     fn file(token: &str) -> HostFile {
-        HostFile { address: "http://127.0.0.1:1".to_owned(), token: token.to_owned(), pid: 1 }
+        HostFile {
+            address: "http://127.0.0.1:1".to_owned(),
+            token: token.to_owned(),
+            pid: 1,
+            amqp: None,
+            administration: None,
+        }
     }
 
     #[test]

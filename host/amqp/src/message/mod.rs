@@ -56,6 +56,17 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
     encode::value(out, value);
 }
 
+/// Writes one sequence of a body; the value has to be a list.
+pub fn write_sequence(out: &mut Vec<u8>, list: &Value) {
+    encode::descriptor(out, descriptors::SEQUENCE);
+    encode::value(out, list);
+}
+
+/// Writes a footer, unless it is empty.
+pub fn write_footer(out: &mut Vec<u8>, footer: &Map) {
+    write_map(out, descriptors::FOOTER, footer);
+}
+
 fn write_map(out: &mut Vec<u8>, code: u64, map: &Map) {
     if !map.is_empty() {
         encode::descriptor(out, code);

@@ -87,9 +87,12 @@ impl ClientSession {
 
     /// Until when the session is held, unless it is renewed. Now, for one that is lost.
     pub fn locked_until(&self) -> Timestamp {
-        let remaining =
-            self.shared().with_index(|index| index.remaining(self.entity(), &self.id, self.token, Instant::now()));
-        self.shared().now().after(remaining)
+        self.shared().now().after(self.remaining())
+    }
+
+    /// How long the session is still held, unless it is renewed. Zero, for one that is lost.
+    pub fn remaining(&self) -> Duration {
+        self.shared().with_index(|index| index.remaining(self.entity(), &self.id, self.token, Instant::now()))
     }
 
     /// Extends the lock. Answers until when it holds then.

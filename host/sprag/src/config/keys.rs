@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// `127.0.0.1:8080`.
     Address,
+    /// The same, or `off`.
+    AddressOrOff,
     /// `env:NAME` or `file:PATH`.
     Secret,
     Names,
@@ -62,12 +64,13 @@ pub(crate) static ROOT: Section = Section {
     doc: "",
     keys: &[
         optional("host", Kind::Table(&HOST), "", ""),
+        optional("embedded", Kind::Table(&EMBEDDED), "", ""),
         optional("queue", Kind::Tables(&QUEUE), "", ""),
         optional("topic", Kind::Tables(&TOPIC), "", ""),
         optional("endpoint", Kind::Tables(&ENDPOINT), "", ""),
         optional("handler", Kind::Free, "", ""),
     ],
-    later: &["embedded", "servicebus", "store", "tokens", "webhook", "telemetry"],
+    later: &["servicebus", "store", "tokens", "webhook", "telemetry"],
 };
 
 pub(crate) static HOST: Section = Section {
@@ -107,6 +110,86 @@ pub(crate) static HOST: Section = Section {
         ),
     ],
     later: &["tls", "roles", "backup"],
+};
+
+pub(crate) static EMBEDDED: Section = Section {
+    doc: "The embedded engine's face to the network: Azure Service Bus clients. `dev` serves it always, `run` when this section is there.",
+    keys: &[
+        key(
+            "listen",
+            Kind::AddressOrOff,
+            "\"127.0.0.1:5672\"",
+            "Where AMQP is spoken in the clear. `dev` goes on without it when this default is taken.",
+        ),
+        key(
+            "administration",
+            Kind::AddressOrOff,
+            "\"127.0.0.1:5300\"",
+            "Where the HTTP administration API listens, for queues, topics, subscriptions and rules; a loopback address.",
+        ),
+        key(
+            "plain_beyond_loopback",
+            Kind::Bool,
+            "false",
+            "Lets `listen` be an address that other machines can reach. Keys and messages can then be read on the way.",
+        ),
+        key(
+            "session_wait",
+            Kind::Duration("100ms", "1h"),
+            "\"60s\"",
+            "How long a client waits for the next free session when it does not say how long.",
+        ),
+        optional(
+            "tls",
+            Kind::Table(&TLS),
+            "{ listen = \"0.0.0.0:5671\", certificate = \"certificate.pem\", key = \"key.pem\" }",
+            "Where AMQP is spoken through TLS. Default: nowhere.",
+        ),
+        optional(
+            "keys",
+            Kind::Tables(&SHARED_KEY),
+            "[{ name = \"RootManageSharedAccessKey\", key = \"env:SPRAG_KEY\" }]",
+            "Who is let in. Without any, `dev` takes the emulator's key, and `run` does not serve.",
+        ),
+    ],
+    later: &["websockets"],
+};
+
+pub(crate) static TLS: Section = Section {
+    doc: "A port with TLS.",
+    keys: &[
+        required("listen", Kind::Address, "\"0.0.0.0:5671\"", "Its address."),
+        required(
+            "certificate",
+            Kind::Text,
+            "\"certificate.pem\"",
+            "File with the certificate and those that lead to its authority, in PEM.",
+        ),
+        required("key", Kind::Text, "\"key.pem\"", "File with the certificate's private key, in PEM."),
+    ],
+    later: &[],
+};
+
+pub(crate) static SHARED_KEY: Section = Section {
+    doc: "A shared access key.",
+    keys: &[
+        required("name", Kind::Name, "\"RootManageSharedAccessKey\"", "Its name: `SharedAccessKeyName`."),
+        required("key", Kind::Secret, "\"env:SPRAG_KEY\"", "The key itself: `SharedAccessKey`."),
+        optional(
+            "secondary",
+            Kind::Secret,
+            "\"env:SPRAG_SECOND_KEY\"",
+            "A second one, so that the first can be replaced while clients still use it.",
+        ),
+        key(
+            "rights",
+            Kind::Texts,
+            "[\"send\", \"listen\", \"manage\"]",
+            "What it allows: `send`, `listen`, `manage`; the last one includes the others.",
+        ),
+        optional("entity", Kind::Name, "\"orders\"", "The only queue or topic that it is for. Default: all."),
+    ],
+    later: &[],
 };
 
 pub(crate) static QUEUE: Section = Section {

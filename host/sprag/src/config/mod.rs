@@ -21,6 +21,7 @@ use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::RetryPolicy,
 };
+use sprag_gateway::access::Right;
 use sprag_runtime::HandlerConfig;
 
 pub(crate) use read::{Finding, nearest};
@@ -35,6 +36,7 @@ pub(crate) struct Config {
     /// None when there is no file.
     pub file: Option<PathBuf>,
     pub host: Host,
+    pub embedded: Embedded,
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
     pub endpoints: Vec<Endpoint>,
@@ -50,6 +52,50 @@ pub(crate) struct Host {
     pub max_size: u64,
     pub watch: bool,
     pub control_key: Option<String>,
+}
+
+/// The embedded engine's face to the network.
+#[derive(Debug, Clone)]
+pub(crate) struct Embedded {
+    /// The file has the section: `run` serves it then.
+    pub is_written: bool,
+    pub listen: Listen,
+    pub administration: Listen,
+    pub plain_beyond_loopback: bool,
+    pub session_wait: Duration,
+    pub tls: Option<Tls>,
+    pub keys: Vec<SharedKey>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listen {
+    /// None: not at all.
+    pub address: Option<SocketAddr>,
+    /// Somebody asked for exactly this.
+    pub is_asked_for: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Tls {
+    pub listen: SocketAddr,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// No `Debug`: it holds secrets.
+#[derive(Clone)]
+pub(crate) struct SharedKey {
+    pub name: String,
+    pub key: String,
+    pub secondary: Option<String>,
+    pub rights: Vec<Right>,
+    pub entity: Option<String>,
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedKey").field("name", &self.name).field("rights", &self.rights).finish_non_exhaustive()
+    }
 }
 
 /// Settings that queues and subscriptions share.

@@ -6,11 +6,12 @@ use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::{Jitter, RetryPolicy, Rule, Schedule, Strategy},
 };
+use sprag_gateway::access::Right;
 use sprag_runtime::{Folder, HandlerConfig, Isolation, Limits};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Endpoint, Finding, Host, Inbox, Queue, StoreKind, Topic,
+    Config, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, SharedKey, StoreKind, Tls, Topic,
     keys::{self, Section},
     nearest,
     read::{self, Source, Table},
@@ -49,6 +50,9 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
     let mut places = Places::default();
     let host = root.table("host").unwrap_or_else(|| unwritten(root.source, &keys::HOST));
     let host = read_host(&host, base);
+    let is_written = root.has("embedded");
+    let embedded = root.table("embedded").unwrap_or_else(|| unwritten(root.source, &keys::EMBEDDED));
+    let embedded = Embedded { is_written, ..read_embedded(&embedded, base) };
     let mut queues = Vec::new();
     for table in root.tables("queue") {
         let name = table.text("name");
@@ -98,7 +102,7 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
             None => root.source.found(Some(value.span()), read::BAD_VALUE, format!("{path}: expected a table")),
         }
     }
-    (Config { file: None, host, queues, topics, endpoints, handlers }, places)
+    (Config { file: None, host, embedded, queues, topics, endpoints, handlers }, places)
 }
 
 fn unwritten<'a, 'i>(source: &'a Source<'i>, section: &'static Section) -> Table<'a, 'i> {
@@ -123,6 +127,80 @@ fn read_host(table: &Table<'_, '_>, base: &Path) -> Host {
         watch: table.boolean("watch").expect(DECLARED),
         control_key: table.secret("control_key"),
     }
+}
+
+fn read_embedded(table: &Table<'_, '_>, base: &Path) -> Embedded {
+    let listen =
+        |name: &str| Listen { address: table.address_or_off(name).expect(DECLARED), is_asked_for: table.has(name) };
+    let administration = listen("administration");
+    if administration.address.is_some_and(|address| !address.ip().is_loopback()) {
+        table.source.found(
+            table.span_of("administration"),
+            read::BAD_VALUE,
+            "`administration` in [embedded]: plain HTTP beyond loopback would show its keys; listen on loopback, behind a proxy with TLS",
+        );
+    }
+    let plain_beyond_loopback = table.boolean("plain_beyond_loopback").expect(DECLARED);
+    let plain = listen("listen");
+    if let Some(address) = plain.address.filter(|address| !address.ip().is_loopback() && !plain_beyond_loopback) {
+        table.source.found(
+            table.span_of("listen"),
+            read::BAD_VALUE,
+            format!("`listen` in [embedded]: {address} can be reached from other machines, and plain AMQP shows keys and messages on the way; use `tls`, or say `plain_beyond_loopback = true`"),
+        );
+    }
+    let tls = table.table("tls").and_then(|tls| {
+        Some(Tls {
+            listen: tls.address("listen")?,
+            certificate: base.join(tls.text("certificate")?),
+            key: base.join(tls.text("key")?),
+        })
+    });
+    let keys: Vec<SharedKey> = table.tables("keys").iter().filter_map(read_key).collect();
+    let reachable =
+        [plain.address, tls.as_ref().map(|tls| tls.listen)].into_iter().flatten().find(|it| !it.ip().is_loopback());
+    if let Some(address) = reachable.filter(|_| !table.has("keys")) {
+        table.source.found(
+            table.span(),
+            read::MISSING,
+            format!("[embedded] has no `keys`: everybody who reaches {address} could read and write all messages"),
+        );
+    }
+    Embedded {
+        is_written: false,
+        listen: plain,
+        administration,
+        plain_beyond_loopback,
+        session_wait: table.duration("session_wait").expect(DECLARED),
+        tls,
+        keys,
+    }
+}
+
+fn read_key(table: &Table<'_, '_>) -> Option<SharedKey> {
+    let rights = table.texts("rights").map_or_else(
+        || vec![Right::Send, Right::Listen, Right::Manage],
+        |rights| {
+            let named = |(name, span): (String, Range<usize>)| match name.as_str() {
+                "send" => Some(Right::Send),
+                "listen" => Some(Right::Listen),
+                "manage" => Some(Right::Manage),
+                other => {
+                    let text = format!("there is no right {other:?}; there are send, listen, manage");
+                    table.source.found(Some(span), read::BAD_VALUE, text);
+                    None
+                }
+            };
+            rights.into_iter().filter_map(named).collect()
+        },
+    );
+    Some(SharedKey {
+        name: table.text("name")?,
+        key: table.secret("key")?,
+        secondary: table.secret("secondary"),
+        rights,
+        entity: table.text("entity"),
+    })
 }
 
 fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {

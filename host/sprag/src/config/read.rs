@@ -236,6 +236,23 @@ impl<'a, 'i> Table<'a, 'i> {
         })
     }
 
+    /// An address, or none for `off`.
+    pub(crate) fn address_or_off(&self, name: &str) -> Option<Option<SocketAddr>> {
+        self.read(name, |value, _| match as_text(value)? {
+            "off" => Ok(None),
+            text => text
+                .replace("localhost:", "127.0.0.1:")
+                .parse()
+                .map(Some)
+                .map_err(|_| format!("{text:?} is neither an address such as \"127.0.0.1:5672\" nor \"off\"")),
+        })
+    }
+
+    /// Whether the file has this key.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.table.is_some_and(|table| table.get(self.key(name).name).is_some())
+    }
+
     /// A secret by reference; never written in the file itself.
     pub(crate) fn secret(&self, name: &str) -> Option<String> {
         let value = self.written(name)?;

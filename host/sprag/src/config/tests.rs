@@ -79,9 +79,22 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "the environment variable SPRAG_TEST_NOT_SET is not set",
         ),
         (
-            "[embedded]\nlisten = \"127.0.0.1:5672\"\n",
-            "sprag.toml:1:2: `embedded` in the file is not in this build yet [SPR0103]",
+            "[servicebus.prod]\nconnection = \"env:SERVICEBUS_CONNECTION\"\n",
+            "sprag.toml:1:2: `servicebus` in the file is not in this build yet [SPR0103]",
         ),
+        ("[embedded]\nlisten = \"on\"\n", "\"on\" is neither an address such as \"127.0.0.1:5672\" nor \"off\""),
+        ("[embedded]\nlisten = \"0.0.0.0:5672\"\n", "plain AMQP shows keys and messages on the way"),
+        (
+            "[embedded]\nlisten = \"0.0.0.0:5672\"\nplain_beyond_loopback = true\n",
+            "[embedded] has no `keys`: everybody who reaches 0.0.0.0:5672 could read and write all messages [SPR0105]",
+        ),
+        ("[embedded]\nadministration = \"0.0.0.0:5300\"\n", "listen on loopback, behind a proxy with TLS"),
+        ("[embedded]\nkeys = [{ name = \"k\", key = \"hunter2\" }]\n", "secrets are not written here"),
+        (
+            "[embedded]\nkeys = [{ name = \"k\", key = \"env:HOME\", rights = [\"read\"] }]\n",
+            "there is no right \"read\"; there are send, listen, manage",
+        ),
+        ("[embedded]\ntls = { listen = \"127.0.0.1:5671\" }\n", "needs `certificate`"),
         ("[[queue]]\nname = \"q\"\nmax_delivery_count = 0\n", "0 is not between 1 and 2000"),
         ("[[queue]]\nrequires_session = true\n", "[[queue]] needs `name`, for instance name = \"orders\" [SPR0105]"),
         (
@@ -191,6 +204,7 @@ fn defaults_of_the_key_table_are_right() {
                 keys::Kind::Bytes(..) => drop(table.bytes(key.name)),
                 keys::Kind::Bool => drop(table.boolean(key.name)),
                 keys::Kind::Address => drop(table.address(key.name)),
+                keys::Kind::AddressOrOff => drop(table.address_or_off(key.name)),
                 keys::Kind::Text | keys::Kind::Name | keys::Kind::Choice(_) => drop(table.text(key.name)),
                 keys::Kind::Table(inner) | keys::Kind::Tables(inner) => walk(inner),
                 keys::Kind::Secret | keys::Kind::Names | keys::Kind::Texts | keys::Kind::Free => {}

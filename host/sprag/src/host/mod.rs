@@ -1,12 +1,13 @@
 //! A host, from start to stop: what `dev` and `run` have in common.
 //!
-//! Start reading at [`serve`]. `parts` opens the engine and puts the endpoints together, `handlers` keeps the handlers and what is known of them,
-//! `say` writes what `dev` shows.
+//! Start reading at [`serve`]. `parts` opens the engine and puts the endpoints together, `network` lets Service Bus clients in, `handlers` keeps the
+//! handlers and what is known of them, `say` writes what `dev` shows.
 //!
 //! Order at start: the data folder first, because whoever holds it decides whether anything else may happen; then the port; then handlers and
 //! endpoints; last the file that tells the other verbs where the host is. At the end the same backwards.
 
 mod handlers;
+mod network;
 pub(crate) mod parts;
 mod say;
 
@@ -78,7 +79,7 @@ async fn run(mut plan: Plan) -> Outcome {
         // Nothing has been taken yet, so there is nothing to finish.
         () = signals.recv() => return Ok(Exit::Done),
     };
-    say::ready(&plan, started.address, &started.registry, &started.mode, began.elapsed());
+    say::ready(&plan, started.address, &started.reached, &started.registry, &started.mode, began.elapsed());
 
     signals.recv().await;
     say::stopping(&plan);
@@ -95,6 +96,7 @@ async fn run(mut plan: Plan) -> Outcome {
     if let Ok(Ok(Err(error))) = tokio::time::timeout(LAST, started.served).await {
         return Err(Failure::failed(error.to_string()));
     }
+    started.network.ended(LAST).await;
     started.engine.close().await;
     drop(started.written);
     drop(started.following);
@@ -112,6 +114,8 @@ struct Started {
     in_flight: Running,
     running: JoinHandle<Vec<Left>>,
     served: JoinHandle<Result<(), sprag_console::Error>>,
+    network: network::Serving,
+    reached: network::Reached,
     watched: handlers::Watched,
     following: Option<say::Following>,
     written: hostfile::Written,
@@ -122,6 +126,7 @@ async fn start(plan: &mut Plan) -> Result<Started, Failure> {
     let token = hostfile::random_hex(32);
     let console = bind(&plan.config, token.clone()).await?;
     let address = console.address();
+    let network = network::Network::bind(&plan.config.embedded, plan.show.is_some(), &engine).await?;
 
     let board = Board::new(plan.config.host.handlers.clone(), plan.show.is_some());
     let wasm = parts::runtime(&plan.config).await?;
@@ -168,15 +173,37 @@ async fn start(plan: &mut Plan) -> Result<Started, Failure> {
         seal,
         clock: crate::cli::now,
     });
+    let reached = network.reached();
+    let network = network.serve(&engine, &stopped);
     let served = tokio::spawn(console.serve(Arc::new(operations), async move { stopped.wait().await }));
     let in_flight = worker.running();
     let running = tokio::spawn(worker.run(plan.config.host.shutdown_grace));
-    let file = HostFile { address: format!("http://{address}"), token, pid: std::process::id() };
+    let file = HostFile {
+        address: format!("http://{address}"),
+        token,
+        pid: std::process::id(),
+        amqp: reached.amqp,
+        administration: reached.administration,
+    };
     let written = file.write(&plan.folder).map_err(|error| {
         Failure::failed(format!("cannot write .sprag/host.json in {}: {error}", plan.folder.display())).code("SPR0403")
     })?;
     let mode = wasm.mode().clone();
-    Ok(Started { address, mode, registry, engine, stop, in_flight, running, served, watched, following, written })
+    Ok(Started {
+        address,
+        mode,
+        registry,
+        engine,
+        stop,
+        in_flight,
+        running,
+        served,
+        network,
+        reached,
+        watched,
+        following,
+        written,
+    })
 }
 
 async fn bind(config: &Config, token: String) -> Result<Console, Failure> {

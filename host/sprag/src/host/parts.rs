@@ -105,7 +105,11 @@ pub(super) fn endpoints(engine: &Engine, embedded: &Arc<dyn Store>, config: &Con
                 inbox,
                 retry: endpoint.retry.clone(),
                 host_ended_limit: endpoint.host_ended_limit,
-                destinations: Arc::new(Allowed { known: known.clone(), publish: endpoint.publish.clone() }),
+                destinations: Arc::new(Allowed {
+                    known: known.clone(),
+                    engine: engine.clone(),
+                    publish: endpoint.publish.clone(),
+                }),
                 max_body,
                 back_off: BACK_OFF,
             }
@@ -115,13 +119,16 @@ pub(super) fn endpoints(engine: &Engine, embedded: &Arc<dyn Store>, config: &Con
 
 /// Where an endpoint's handlers may send.
 struct Allowed {
+    /// As configured.
     known: BTreeSet<EntityName>,
+    /// Knows those that came by the administration.
+    engine: Engine,
     publish: Option<Vec<EntityName>>,
 }
 
 impl Destinations for Allowed {
     fn check(&self, entity: &EntityName) -> Result<(), String> {
-        if !self.known.contains(entity) {
+        if !self.known.contains(entity) && self.engine.target(entity).is_err() {
             let advice = config::nearest(entity.as_str(), self.known.iter().map(EntityName::as_str));
             let advice = advice.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             return Err(format!("there is no queue or topic {:?}{advice}", entity.as_str()));

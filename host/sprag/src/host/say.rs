@@ -3,11 +3,12 @@
 use std::{net::SocketAddr, time::Duration};
 
 use sprag_core::outcome::Outcome;
+use sprag_gateway::access::Access;
 use sprag_runtime::{Mode, Registry, watch::HandlerEvent};
 use sprag_worker::signal::{Signal, SignalKind, Signals};
 use tokio::{sync::broadcast::error::RecvError, task::JoinHandle};
 
-use super::Plan;
+use super::{Plan, network::Reached};
 use crate::{
     config::show_duration,
     output::{self, BAD, FAINT, GOOD, WAITING, one_line},
@@ -155,13 +156,34 @@ pub(super) fn handler(event: &HandlerEvent) {
 }
 
 /// Says where the host is, and how to send the first message.
-pub(super) fn ready(plan: &Plan, address: SocketAddr, registry: &Registry, mode: &Mode, took: Duration) {
+pub(super) fn ready(
+    plan: &Plan,
+    address: SocketAddr,
+    reached: &Reached,
+    registry: &Registry,
+    mode: &Mode,
+    took: Duration,
+) {
     if plan.show.is_none() {
-        tracing::info!(%address, data = %plan.config.host.data.display(), instances = %mode, took_ms = took.as_millis() as u64, "host ready");
+        let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        tracing::info!(%address, amqp = shown(reached.amqp), amqps = shown(reached.tls), administration = shown(reached.administration), data = %plan.config.host.data.display(), instances = %mode, took_ms = took.as_millis() as u64, "host ready");
         return;
     }
     anstream::eprintln!("{GOOD}ready{GOOD:#} in {}", short(took));
     anstream::eprintln!("  API        http://{address} (token in {}/.sprag/host.json)", plan.folder.display());
+    if let Some(amqp) = reached.amqp {
+        let key = if reached.emulator { Access::EMULATOR_KEY } else { "<key>" };
+        anstream::eprintln!(
+            "  AMQP       Endpoint=sb://{amqp};SharedAccessKeyName={};SharedAccessKey={key};UseDevelopmentEmulator=true;",
+            Access::EMULATOR_NAME
+        );
+    }
+    if let Some(tls) = reached.tls {
+        anstream::eprintln!("  AMQP, TLS  {tls}");
+    }
+    if let Some(administration) = reached.administration {
+        anstream::eprintln!("  entities   http://{administration} (administration clients: docs/service-bus.md)");
+    }
     anstream::eprintln!(
         "  handlers   {}{}",
         plan.config.host.handlers.display(),

@@ -5,8 +5,8 @@ use std::path::Path;
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use crate::{
-    cli::{DevArgs, LogFormat, RunArgs},
-    config::{self, Config, StoreKind},
+    cli::{AddressOrOff, DevArgs, LogFormat, RunArgs},
+    config::{self, Config, Listen, StoreKind},
     failure::{Exit, Failure, Outcome},
     host::{self, Plan, Show},
 };
@@ -20,6 +20,13 @@ pub(crate) fn dev(args: &DevArgs) -> Outcome {
     let mut config = if file.exists() { load(&file)? } else { Config::for_folder(&args.dir) };
     if let Some(console) = args.console {
         config.host.console = console;
+    }
+    for (given, configured) in
+        [(args.amqp, &mut config.embedded.listen), (args.administration, &mut config.embedded.administration)]
+    {
+        if let Some(AddressOrOff(address)) = given {
+            *configured = Listen { address, is_asked_for: true };
+        }
     }
     let builder = args.build.then(|| super::project::watch(&args.dir, &config.host.handlers)).transpose()?;
     let outcome =

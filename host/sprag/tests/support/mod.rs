@@ -72,7 +72,7 @@ impl Host {
 
     pub(crate) fn in_folder(folder: tempfile::TempDir) -> Self {
         let mut child = command()
-            .args(["dev", "--console", "127.0.0.1:0"])
+            .args(["dev", "--console", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--administration", "127.0.0.1:0"])
             .arg(folder.path())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

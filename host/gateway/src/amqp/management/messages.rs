@@ -1,0 +1,207 @@
+//! Requests about messages: looked at, received by number, settled, renewed, scheduled.
+
+use std::sync::Arc;
+
+use sprag_amqp::value::{Array, Map, Symbol, Value};
+use sprag_broker::client::{ClientMessage, ClientSession, Error, Mode, Modified, Settle, Source};
+use sprag_core::{
+    ids::SequenceNumber,
+    message::{LockToken, Message},
+    time::Timestamp,
+};
+
+use super::{Answer, Request, body};
+use crate::amqp::{
+    address::Part,
+    context::Context,
+    failure::Failure,
+    message::{self, Handed},
+    peer::modified,
+};
+
+/// The most messages that one request is answered with, and about how many bytes of them: a client asks again for the rest.
+const MAX_MESSAGES: usize = 1_000;
+const MAX_ANSWER: usize = 4 << 20;
+
+fn source(context: &Context, request: &Request) -> Result<Source, Failure> {
+    match &request.place.part {
+        Part::Of(name) => Ok(context.engine.source(name)?),
+        Part::TransferDeadLetters(_) => Err(Failure::not_found("there are no transfer dead letters here")),
+    }
+}
+
+/// The session that the request is about, which the asking connection has to hold.
+pub(super) fn session(request: &Request) -> Result<&Arc<ClientSession>, Failure> {
+    let id = request.session.as_ref().ok_or_else(|| Failure::argument("session-id: a text is required"))?;
+    let held = request.held.first().filter(|session| session.id() == id);
+    held.ok_or_else(|| Failure::session_lost(id.as_str()))
+}
+
+/// `message`, and `lock-token` for one that is locked.
+fn entry(context: &Context, message: &ClientMessage, handed: Handed) -> (usize, Value) {
+    let mut encoded = Vec::with_capacity(message.message.body.len() + 512);
+    message::write(&mut encoded, message, handed);
+    let len = encoded.len();
+    let mut map: Map = [("message".to_owned(), Value::Binary(encoded.into()))].into_iter().collect();
+    if let (Some(lock), Handed::Locked(_)) = (message.lock, handed) {
+        map.0.push((Value::from("lock-token"), Value::Uuid(context.tokens.uuid(lock.token))));
+    }
+    (len, Value::Map(map))
+}
+
+fn one(field: &str, value: Value) -> Map {
+    [(field.to_owned(), value)].into_iter().collect()
+}
+
+pub(super) async fn peek(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let from = SequenceNumber(body::number(&request.body, "from-sequence-number")?);
+    let count = body::count(&request.body, "message-count", 1)?.min(MAX_MESSAGES);
+    if matches!(request.place.part, Part::TransferDeadLetters(_)) {
+        return Ok(Answer::nothing());
+    }
+    let found = source(context, request)?.peek(from, count, request.session.as_ref()).await?;
+    let mut bytes = 0;
+    let mut entries = Vec::new();
+    for message in &found {
+        if bytes >= MAX_ANSWER {
+            break;
+        }
+        let (len, entry) = entry(context, message, Handed::Shown);
+        bytes += len;
+        entries.push(entry);
+    }
+    match entries.is_empty() {
+        true => Ok(Answer::nothing()),
+        false => Ok(Answer::ok(one("messages", Value::List(entries)))),
+    }
+}
+
+pub(super) async fn receive_deferred(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let numbers: Vec<_> = body::numbers(&request.body, "sequence-numbers")?.into_iter().map(SequenceNumber).collect();
+    let mode = match body::optional(&request.body, "receiver-settle-mode").and_then(Value::as_u64) {
+        Some(0) => Mode::Delete,
+        _ => Mode::PeekLock,
+    };
+    let source = source(context, request)?;
+    let messages = match source.requires_session() {
+        true => session(request)?.receive_deferred(&numbers, mode).await?,
+        false => source.receive_deferred(&numbers, mode).await?,
+    };
+    let entries = messages.iter().map(|message| {
+        let handed = match message.lock {
+            Some(lock) => Handed::Locked(context.tokens.uuid(lock.token)),
+            None => Handed::Deleted,
+        };
+        entry(context, message, handed).1
+    });
+    Ok(Answer::ok(one("messages", Value::List(entries.collect()))))
+}
+
+/// The locks that a request names. One of another process is as lost as one that has lapsed.
+fn locks(context: &Context, request: &Request) -> Result<Vec<LockToken>, Failure> {
+    let tokens = body::items(&request.body, "lock-tokens")?;
+    let lock = |token: &Value| {
+        let bytes = match token {
+            Value::Uuid(bytes) => &bytes[..],
+            Value::Binary(bytes) => &bytes[..],
+            _ => return Err(Failure::argument("lock-tokens: UUIDs are required")),
+        };
+        context.tokens.lock(bytes).ok_or_else(|| Failure::from(Error::LockLost))
+    };
+    tokens.iter().map(lock).collect()
+}
+
+pub(super) async fn update_disposition(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let how = disposition(&request.body)?;
+    let locks = locks(context, request)?;
+    let source = source(context, request)?;
+    let settle = async |lock: LockToken| -> Result<(), Error> {
+        if !source.requires_session() {
+            return source.settle(lock, how.clone()).await;
+        }
+        // Without the session's id, the lock is of one of those that are held here.
+        let mut result = Err(Error::LockLost);
+        for session in &request.held {
+            result = session.settle(lock, how.clone()).await;
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    };
+    if source.requires_session()
+        && let Some(id) = &request.session
+        && request.held.is_empty()
+    {
+        return Err(Failure::session_lost(id.as_str()));
+    }
+    // All at once, so that they share a write.
+    let results = futures_util::future::join_all(locks.iter().map(|lock| settle(*lock))).await;
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    match results.into_iter().find_map(Result::err) {
+        None => Ok(Answer { settled: locks, ..Answer::done() }),
+        Some(error) if locks.len() == 1 => Err(error.into()),
+        Some(error) => {
+            let failure = Failure::from(error);
+            let text = format!("{failed} of {} were not settled, the others were: {}", locks.len(), failure.text);
+            Err(Failure { text, ..failure })
+        }
+    }
+}
+
+fn disposition(body: &Map) -> Result<Settle, Failure> {
+    let properties = || -> Result<Modified, Failure> {
+        match body::optional(body, "properties-to-modify") {
+            Some(Value::Map(map)) => modified(map, &[]),
+            None => Ok(Modified::new()),
+            Some(_) => Err(Failure::argument("properties-to-modify: it is no map")),
+        }
+    };
+    Ok(match body::text(body, "disposition-status")? {
+        "completed" => Settle::Complete,
+        "abandoned" => Settle::Abandon { modified: properties()? },
+        // Azure's spelling.
+        "defered" | "deferred" => Settle::Defer { modified: properties()? },
+        "suspended" => Settle::DeadLetter {
+            reason: body::optional_text(body, "deadletter-reason"),
+            description: body::optional_text(body, "deadletter-description"),
+            modified: properties()?,
+        },
+        "released" | "unlocked" => Settle::Release,
+        other => return Err(Failure::argument(format!("disposition-status: {other:?} is none"))),
+    })
+}
+
+pub(super) fn renew(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let locks = locks(context, request)?;
+    let renewed: Result<Vec<Timestamp>, Error> = source(context, request)?.renew(&locks).into_iter().collect();
+    let expirations = renewed?.into_iter().map(|until| until.0);
+    Ok(Answer::ok(one("expirations", Array::timestamps(expirations))))
+}
+
+pub(super) async fn schedule(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let messages = body::items(&request.body, "messages")?.iter().map(scheduled).collect::<Result<Vec<_>, _>>()?;
+    let sent = context.engine.target(request.place.name())?.send(messages).await?;
+    let numbers = Array::longs(sent.into_iter().map(|number| number.0));
+    Ok(Answer::ok(one("sequence-numbers", numbers)))
+}
+
+fn scheduled(entry: &Value) -> Result<Message, Failure> {
+    let entry = entry.as_map().ok_or_else(|| Failure::argument("messages: maps are required"))?;
+    let encoded = body::optional(entry, "message").and_then(Value::as_binary);
+    let encoded = encoded.ok_or_else(|| Failure::argument("message: the encoded message is required"))?;
+    let message = message::read(encoded.clone())?;
+    match message.scheduled_for {
+        Some(_) => Ok(message),
+        None => Err(Failure::argument(format!(
+            "{}: a message that is to be scheduled says when",
+            Symbol::from_static("x-opt-scheduled-enqueue-time")
+        ))),
+    }
+}
+
+pub(super) async fn cancel(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let numbers: Vec<_> = body::numbers(&request.body, "sequence-numbers")?.into_iter().map(SequenceNumber).collect();
+    context.engine.target(request.place.name())?.cancel_scheduled(&numbers).await?;
+    Ok(Answer::done())
+}
