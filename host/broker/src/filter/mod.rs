@@ -12,7 +12,10 @@ mod tokens;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use sprag_core::message::{Message, Value, uuid_text};
+use sprag_core::{
+    message::{Message, Value, uuid_text},
+    time::Timestamp,
+};
 
 pub use rule::{DEFAULT_RULE, RuleSpec};
 pub(crate) use rule::{Rule, copies};
@@ -56,6 +59,10 @@ pub enum FilterValue {
     Bool(bool),
     Int(i64),
     Double(f64),
+    /// A field, so that it is written as `{"time": …}` and not as a number.
+    Time {
+        time: Timestamp,
+    },
     Text(String),
 }
 
@@ -157,6 +164,10 @@ impl FilterValue {
             (Self::Bool(wanted), Value::Bool(found)) => wanted == found,
             (Self::Double(wanted), Value::Double(found)) => wanted == found,
             (Self::Double(wanted), Value::Float(found)) => *wanted == f64::from(*found),
+            // The JavaScript client writes every number of a filter as a double.
+            (Self::Double(_), Value::String(_)) => false,
+            (Self::Double(wanted), found) => found.as_i64().is_some_and(|n| n as f64 == *wanted),
+            (Self::Time { time }, Value::Timestamp(found)) => time == found,
             (Self::Int(wanted), Value::Timestamp(found)) => *wanted == found.0,
             (Self::Int(wanted), Value::Double(found)) => *wanted as f64 == *found,
             (Self::Int(_), Value::String(_)) => false,
@@ -322,6 +333,17 @@ mod tests {
         correlation.properties =
             [("amount".to_owned(), FilterValue::Int(7)), ("price".into(), FilterValue::Double(2.5))].into();
         assert!(Filter::Correlation(correlation.clone()).matches(&message()));
+        correlation.properties =
+            [("amount".to_owned(), FilterValue::Double(7.0)), ("at".into(), FilterValue::Time { time: Timestamp(5) })]
+                .into();
+        let mut timed = message();
+        timed.set_property("at", Value::Timestamp(Timestamp(5)));
+        assert!(
+            Filter::Correlation(correlation.clone()).matches(&timed),
+            "numbers compare by value, times by their own kind"
+        );
+        let json = serde_json::to_string(&correlation).unwrap();
+        assert_eq!(serde_json::from_str::<Correlation>(&json).unwrap(), *correlation);
         correlation.properties = [("EventTypeId".to_owned(), "orderplaced".into())].into();
         assert!(!Filter::Correlation(correlation).matches(&message()), "texts compare with case");
     }

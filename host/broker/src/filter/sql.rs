@@ -390,6 +390,8 @@ impl<'a> Parser<'a> {
                         FilterValue::Null => Literal::Null,
                         FilterValue::Bool(value) => Literal::Bool(*value),
                         FilterValue::Int(n) => Literal::Int(*n),
+                        // As properties that are times are compared.
+                        FilterValue::Time { time } => Literal::Int(time.0),
                         FilterValue::Double(n) => Literal::Double(*n),
                         FilterValue::Text(text) => Literal::Text(text.clone()),
                     },

@@ -82,7 +82,8 @@ fn malformed_tokens_are_named() {
     for (token, problem) in [
         (String::new(), "no shared access signature"),
         ("Bearer eyJhbGciOiJIUzI1NiJ9.e30.c2ln".into(), "no shared access signature"),
-        ("SharedAccessSignature ".into(), "has no value"),
+        ("SharedAccessSignature ".into(), "no shared access signature"),
+        ("SharedAccessSignature sr".into(), "has no value"),
         (format!("SharedAccessSignature {sr}&sig=YQ==&se=1"), "missing"),
         (format!("SharedAccessSignature {sr}&sig=YQ==&skn=k"), "missing"),
         (format!("SharedAccessSignature {sr}&{sr}&sig=YQ==&se=1&skn=k"), "twice"),

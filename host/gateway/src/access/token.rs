@@ -62,7 +62,9 @@ impl Token {
         // Base64 has no spaces, so a plus is a plus here, however it was encoded.
         let signature = percent_decode_str(signature).collect::<Vec<u8>>();
         let Ok(signature) = STANDARD.decode(signature) else { return malformed("sig is not base64") };
-        let Some(path) = decoded(resource).as_deref().and_then(|it| path_of(it, host)) else { return malformed("sr is no address") };
+        let Some(path) = decoded(resource).as_deref().and_then(|it| path_of(it, host)) else {
+            return malformed("sr is no address");
+        };
         let Some(key_name) = decoded(key_name) else { return malformed("skn is not UTF-8") };
         Ok(Self { path, key_name, expires_at, signed: format!("{resource}\n{expiry}"), signature })
     }
