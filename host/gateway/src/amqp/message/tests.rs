@@ -166,8 +166,7 @@ fn the_senders_annotations_header_and_footer_survive() {
     write_data(&mut bare, b"body");
     let footer = map([("checksum", Wire::Ulong(5))]);
     write_footer(&mut bare, &footer);
-    let header =
-        Header { durable: true, priority: 9, ttl: Some(60_000), first_acquirer: true, ..Header::default() };
+    let header = Header { durable: true, priority: 9, ttl: Some(60_000), first_acquirer: true, ..Header::default() };
     let mut encoded = Vec::new();
     wire::write(&mut encoded, Some(&header), &delivery_annotations, &annotations, &bare);
 

@@ -9,7 +9,11 @@ use sprag_amqp::{
 };
 use sprag_broker::client::{ClientSession, Error, Mode, Source};
 
-use super::{Cancel, Done, Kind, Link, Peer, receiving::{From, Receiver}, requests::Replies};
+use super::{
+    Cancel, Done, Kind, Link, Peer,
+    receiving::{From, Receiver},
+    requests::Replies,
+};
 use crate::{
     access::Right,
     amqp::{
