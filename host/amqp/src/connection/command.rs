@@ -91,6 +91,9 @@ impl Connection {
                 self.raise_credit(channel, key.handle);
             }
             Role::Sender => {
+                if accept.max_message_size > 0 {
+                    link.max_message_size = accept.max_message_size;
+                }
                 if link.credit > 0 || link.drain {
                     let event = Event::CreditChanged { link: key, credit: link.credit, drain: link.drain };
                     self.events.push_back(event);

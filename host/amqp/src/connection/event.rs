@@ -88,6 +88,8 @@ pub struct Accept {
     pub properties: Map,
     pub offered_capabilities: Vec<Symbol>,
     /// When the peer sends: the longest message, in bytes of its encoding. Must be given, since on the wire 0 means that there is no limit.
+    /// When the peer receives: the longest message that it is sent, whatever it has announced; 0 takes it at its word. The Python SDK
+    /// announces 1 MiB and takes any.
     pub max_message_size: u64,
     /// When the peer sends: messages that may be under way or unanswered at a time. Topped up by itself; see
     /// [`set_credit`](super::Connection::set_credit).

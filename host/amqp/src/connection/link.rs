@@ -46,6 +46,8 @@ pub(super) struct Partial {
     pub(super) settled: bool,
     pub(super) state: Option<DeliveryState>,
     pub(super) payload: BytesMut,
+    /// It is not kept, and refused when it has come to its end.
+    pub(super) too_long: bool,
 }
 
 impl Link {

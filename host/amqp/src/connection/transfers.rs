@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     condition,
-    performative::{AmqpError, Disposition, Role, Transfer},
+    performative::{AmqpError, DeliveryState, Disposition, Role, Transfer},
 };
 
 impl Connection {
@@ -70,6 +70,7 @@ impl Connection {
                     settled: false,
                     state: None,
                     payload: BytesMut::new(),
+                    too_long: false,
                 })
             }
         };
@@ -79,19 +80,24 @@ impl Connection {
             self.raise_credit(channel, handle);
             return Ok(());
         }
-        let len = partial.payload.len() as u64 + payload.len() as u64;
-        if len > link.max_message_size {
-            let text = format!("the message is longer than {} bytes", link.max_message_size);
-            return Err(Fault::Link(link.key, AmqpError::new(condition::MESSAGE_SIZE_EXCEEDED, text)));
-        }
         partial.settled |= transfer.settled.unwrap_or(false);
         if transfer.state.is_some() {
             partial.state = transfer.state;
         }
+        if partial.payload.len() as u64 + payload.len() as u64 > link.max_message_size {
+            // What there is of it is let go of at once, and what follows is not kept.
+            partial.too_long = true;
+            partial.payload = BytesMut::new();
+        }
         if transfer.more {
-            partial.payload.extend_from_slice(&payload);
+            if !partial.too_long {
+                partial.payload.extend_from_slice(&payload);
+            }
             link.partial = Some(partial);
             return Ok(());
+        }
+        if partial.too_long {
+            return self.refuse_too_long(channel, handle, &partial);
         }
         // A message in one frame, which is nearly every message, is not copied.
         let payload = if partial.payload.is_empty() {
@@ -111,6 +117,23 @@ impl Connection {
         if settled {
             self.raise_credit(channel, handle);
         }
+        Ok(())
+    }
+
+    /// A message that was longer than the link takes is rejected and the link lives on, as on Azure, whose clients expect that. One that
+    /// is settled has no answer, so the link is detached to say it.
+    fn refuse_too_long(&mut self, channel: u16, handle: u32, partial: &Partial) -> Result<(), Fault> {
+        let session = self.sessions.get_mut(&channel).expect("looked up by the caller");
+        let link = session.links.get_mut(&handle).expect("looked up by the caller");
+        let text = format!("the message is longer than the {} bytes that this link takes", link.max_message_size);
+        let error = AmqpError::new(condition::MESSAGE_SIZE_EXCEEDED, text);
+        if partial.settled {
+            return Err(Fault::Link(link.key, error));
+        }
+        session.incoming.insert(partial.key.id, link.key);
+        let state = DeliveryState::Rejected(Some(error));
+        self.output.settled(channel, Role::Receiver, super::keys::wire_id(partial.key.id), Some(&state));
+        self.release_incoming(partial.key);
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub struct Sections {
 }
 
 impl Sections {
-    /// Sections have to be in the standard's order. A message without any is not a message; one without a body is let through, since
+    /// Sections have to be in the standard's order, but that the footer may be before the body. A message without any is not a message; one without a body is let through, since
     /// clients write that for an empty one.
     pub fn find(message: Bytes) -> Result<Self> {
         if message.is_empty() {
@@ -62,12 +62,23 @@ impl Sections {
             reader.skip()?;
             let range = from..reader.position();
             let repeatable = matches!(code, descriptors::DATA | descriptors::SEQUENCE);
-            let out_of_order = code < last || (code == last && !repeatable);
-            let other_body = found.body.is_some() && code != last && (code <= descriptors::VALUE);
+            // rhea writes the footer before the body, so its place among those two does not count.
+            let is_footer = code == descriptors::FOOTER;
+            let out_of_order = match is_footer {
+                true => found.footer.is_some(),
+                false => {
+                    let behind_footer = found.footer.is_some() && code < descriptors::DATA;
+                    code < last || (code == last && !repeatable) || behind_footer
+                }
+            };
+            let parted = found.body.as_ref().is_some_and(|(_, body)| body.end != from);
+            let other_body = found.body.is_some() && !is_footer && (code != last || parted);
             if out_of_order || other_body {
                 return Err(DecodeError { at: from, problem: Problem::SectionOrder(name(code)) });
             }
-            last = code;
+            if !is_footer {
+                last = code;
+            }
             let kind = match code {
                 descriptors::DATA => BodyKind::Data,
                 descriptors::SEQUENCE => BodyKind::Sequence,

@@ -110,6 +110,31 @@ fn an_empty_batch_is_refused() {
     assert!(batch(Bytes::new()).is_err());
 }
 
+/// The JavaScript SDK's rhea writes it so.
+#[test]
+fn a_footer_before_the_body_is_a_footer() {
+    let mut message = Vec::new();
+    Properties::default().write(&mut message);
+    let start = message.len();
+    write_footer(&mut message, &[("foot".to_owned(), Value::Int(1))].into_iter().collect());
+    let body = message.len();
+    write_value(&mut message, &Value::Int(2));
+    let sections = Sections::find(Bytes::from(message.clone())).expect("readable");
+    assert_eq!(sections.value().expect("readable"), Some(Value::Int(2)));
+    assert_eq!(sections.footer().expect("readable").get("foot"), Some(&Value::Int(1)));
+    assert_eq!(
+        (sections.raw_footer(), sections.body()),
+        (message[start..body].to_vec().into(), message[body..].to_vec().into())
+    );
+    // Not in front of the properties, nor within the body, nor twice.
+    let (footer, mut data, mut properties) = (&message[start..body], Vec::new(), Vec::new());
+    write_data(&mut data, b"x");
+    Properties::default().write(&mut properties);
+    for parts in [[footer, &properties, &data], [&data, footer, &data], [footer, footer, &data]] {
+        assert!(Sections::find(Bytes::from(parts.concat())).is_err());
+    }
+}
+
 #[test]
 fn sections_out_of_order_are_refused() {
     let mut value = Vec::new();

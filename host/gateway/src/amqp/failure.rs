@@ -93,9 +93,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let text = error.to_string();
         match error {
-            Error::NoSuchEntity(name) => {
-                Self::not_found(format!("The messaging entity '{name}' could not be found."))
-            }
+            Error::NoSuchEntity(name) => Self::not_found(format!("The messaging entity '{name}' could not be found.")),
             Error::Disabled { .. } => Self::new(403, named::ENTITY_DISABLED, text),
             Error::LockLost => Self::new(410, named::MESSAGE_LOCK_LOST, text),
             Error::SessionLockLost(_) => Self::new(410, named::SESSION_LOCK_LOST, text),

@@ -72,11 +72,12 @@ fn an_aborted_message_is_forgotten_and_its_credit_comes_back() {
     assert_eq!(&delivered(&mut client).payload[..], b"b");
 }
 
-/// In one frame or in many, settled or not: the longest message is as long as was said.
+/// In one frame or in many: the longest message is as long as was said. A longer one is rejected and the link lives; one that is settled
+/// cannot be, and detaches the link.
 #[test]
-fn too_long_a_message_detaches_the_link() {
-    for frames in [1_u32, 5] {
-        for excess in [0, 1] {
+fn too_long_a_message_is_refused() {
+    for (frames, settled) in [(1_u32, false), (5, false), (1, true), (5, true)] {
+        for excess in [0, 1, 2000] {
             let mut client = Client::ready(Config::default());
             client.say(0, &super::client::attach(Role::Sender, 0));
             let Event::AttachRequested { link, attach } = client.event() else { panic!() };
@@ -85,18 +86,30 @@ fn too_long_a_message_detaches_the_link() {
             let said = client.frames();
             let (Performative::Attach(answer), _) = &said[0] else { panic!() };
             assert_eq!(answer.max_message_size, Some(1000));
-            let part = vec![7; (1000 / frames) as usize];
+            let part = vec![7; ((1000 + excess) / frames) as usize];
+            let rest = vec![7; (1000 + excess) as usize - part.len() * (frames as usize - 1)];
             for n in 1..=frames {
-                let payload = if n == frames { [part.clone(), vec![7; excess]].concat() } else { part.clone() };
-                client.transfer(Transfer { more: n < frames, ..whole(0, 0) }, &payload);
+                let payload = if n == frames { &rest } else { &part };
+                client.transfer(Transfer { more: n < frames, settled: Some(settled), ..whole(0, 0) }, payload);
             }
-            let event = client.event();
-            match (excess, event) {
-                (0, Event::Delivery(delivery)) => assert_eq!(delivery.payload.len(), 1000),
-                (_, Event::Detached { error: Some(error), .. }) => {
-                    assert_eq!((excess, error.condition), (1, condition::MESSAGE_SIZE_EXCEEDED));
+            match (excess, settled) {
+                (0, _) => {
+                    let Event::Delivery(delivery) = client.event() else { panic!("taken") };
+                    assert_eq!(delivery.payload.len(), 1000);
                 }
-                (_, other) => panic!("{other:?}"),
+                (_, true) => {
+                    let Event::Detached { error: Some(error), .. } = client.event() else { panic!("detached") };
+                    assert_eq!(error.condition, condition::MESSAGE_SIZE_EXCEEDED);
+                }
+                (_, false) => {
+                    assert_eq!(client.events(), []);
+                    let Performative::Disposition(said) = client.frame() else { panic!("an answer") };
+                    let Some(DeliveryState::Rejected(Some(error))) = said.state else { panic!("{:?}", said.state) };
+                    assert_eq!((said.settled, error.condition), (true, condition::MESSAGE_SIZE_EXCEEDED));
+                    client.transfer(whole(0, 1), b"short");
+                    let Event::Delivery(delivery) = client.event() else { panic!("the link lives") };
+                    assert_eq!(&delivery.payload[..], b"short");
+                }
             }
         }
     }

@@ -9,7 +9,12 @@ pub(super) fn optional<'a>(body: &'a Map, field: &str) -> Option<&'a Value> {
     body.get(field).filter(|value| !value.is_null())
 }
 
-fn required<'a, T>(body: &'a Map, field: &str, what: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<T, Failure> {
+fn required<'a, T>(
+    body: &'a Map,
+    field: &str,
+    what: &str,
+    read: impl Fn(&'a Value) -> Option<T>,
+) -> Result<T, Failure> {
     optional(body, field).and_then(read).ok_or_else(|| Failure::argument(format!("{field}: {what} is required")))
 }
 

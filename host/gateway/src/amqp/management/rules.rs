@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sprag_amqp::value::{Map, Value};
 use sprag_broker::{Correlation, FilterSpec, FilterValue, RuleSpec, RuleView, SqlText};
-use sprag_core::message::uuid_text;
+use sprag_core::{message::uuid_text, time::Timestamp};
 
 use super::{Answer, Request, body};
 use crate::amqp::{context::Context, failure::Failure};
@@ -80,6 +80,7 @@ fn compared(key: &str, value: &Value) -> Result<FilterValue, Failure> {
         Value::Bool(value) => FilterValue::Bool(*value),
         Value::Float(bits) => FilterValue::Double(f32::from_bits(*bits).into()),
         Value::Double(bits) => FilterValue::Double(f64::from_bits(*bits)),
+        Value::Timestamp(time) => FilterValue::Time { time: Timestamp(*time) },
         Value::Uuid(bytes) => FilterValue::Text(uuid_text(bytes)),
         other => match (other.as_i64(), other.as_str()) {
             (Some(number), _) => FilterValue::Int(number),
@@ -107,9 +108,8 @@ pub(super) fn list(context: &Context, request: &Request) -> Result<Answer, Failu
 
 fn described(rule: &RuleView) -> Value {
     let RuleSpec { name, filter, action } = &rule.spec;
-    let sql = |code: u64, text: &str| {
-        Value::described(code, Value::List(vec![Value::from(text), Value::Int(SQL_LEVEL)]))
-    };
+    let sql =
+        |code: u64, text: &str| Value::described(code, Value::List(vec![Value::from(text), Value::Int(SQL_LEVEL)]));
     let filter = match filter {
         FilterSpec::All => sql(code::TRUE_FILTER, "1=1"),
         FilterSpec::Nothing => sql(code::FALSE_FILTER, "1=0"),
@@ -135,6 +135,7 @@ fn listed(filter: &Correlation) -> Value {
             FilterValue::Bool(value) => Value::Bool(*value),
             FilterValue::Int(number) => Value::Long(*number),
             FilterValue::Double(number) => Value::Double(number.to_bits()),
+            FilterValue::Time { time } => Value::Timestamp(time.0),
             FilterValue::Text(text) => Value::from(text.as_str()),
             FilterValue::Time { time } => Value::Timestamp(time.0),
         };

@@ -38,7 +38,8 @@ pub(crate) fn from_wire(value: Wire) -> Result<Value, Unreadable> {
         Wire::List(items) => Value::List(all_from_wire(items)?),
         Wire::Map(map) => Value::Map(pairs_from_wire(map)?),
         Wire::Array(array) => {
-            let descriptors = array.described_by().iter().rev().cloned().map(from_wire).collect::<Result<Vec<_>, _>>()?;
+            let descriptors =
+                array.described_by().iter().rev().cloned().map(from_wire).collect::<Result<Vec<_>, _>>()?;
             let items = array.items().iter().cloned().map(|item| {
                 let described = |item, by: &Value| Value::Described(Box::new((by.clone(), item)));
                 from_wire(item).map(|item| descriptors.iter().fold(item, described))

@@ -63,11 +63,14 @@ fn message_annotations(delivery: &ClientMessage, rare: &Rare, handed: Handed) ->
     map.set(annotations::SEQUENCE_NUMBER, Wire::Long(delivery.sequence.0));
     map.set(annotations::ENQUEUE_SEQUENCE_NUMBER, Wire::Long(delivery.enqueue_sequence.0));
     map.set(annotations::ENQUEUED_TIME, Wire::Timestamp(delivery.enqueued_at.0));
-    map.set(annotations::MESSAGE_STATE, Wire::Int(match delivery.state {
-        MessageState::Active => 0,
-        MessageState::Deferred => 1,
-        MessageState::Scheduled => 2,
-    }));
+    map.set(
+        annotations::MESSAGE_STATE,
+        Wire::Int(match delivery.state {
+            MessageState::Active => 0,
+            MessageState::Deferred => 1,
+            MessageState::Scheduled => 2,
+        }),
+    );
     if let (Some(lock), Handed::Locked(_)) = (delivery.lock, handed) {
         map.set(annotations::LOCKED_UNTIL, Wire::Timestamp(lock.until.0));
     }

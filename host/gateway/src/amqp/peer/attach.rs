@@ -9,7 +9,11 @@ use sprag_amqp::{
 };
 use sprag_broker::client::{ClientSession, Error, Mode, Source};
 
-use super::{Cancel, Done, Kind, Link, Peer, receiving::{From, Receiver}, requests::Replies};
+use super::{
+    Cancel, Done, Kind, Link, Peer,
+    receiving::{From, Receiver},
+    requests::Replies,
+};
 use crate::{
     access::Right,
     amqp::{
@@ -27,8 +31,9 @@ const TIMEOUT: &str = "com.microsoft:timeout";
 const LONGEST_SESSION_WAIT: Duration = Duration::from_secs(3_600);
 /// Requests that may be under way on a link.
 const REQUEST_CREDIT: u32 = 100;
-/// The longest request: a batch of the longest messages to be scheduled, with what is around them.
+/// The longest request, unless the longest message is longer: with what is around a message in a request.
 const MAX_REQUEST: u64 = 2 << 20;
+const AROUND_MESSAGE: u64 = 64 << 10;
 
 impl Peer {
     pub(super) fn attach(&mut self, link: LinkKey, attach: Arc<Attach>) {
@@ -101,8 +106,14 @@ impl Peer {
                 Kind::Replies(Replies::new(address))
             }
         };
+        let longest = place.as_ref().and_then(|place| self.context.engine.target(place.name()).ok());
+        let longest = longest.map_or(0, |target| target.max_message_size() + AROUND_MESSAGE);
         self.put(link, place, None, kind);
-        self.take(link, Accept { credit: REQUEST_CREDIT, max_message_size: MAX_REQUEST, ..Accept::mirror(attach) });
+        let max_message_size = match attach.role {
+            Role::Sender => longest.max(MAX_REQUEST),
+            Role::Receiver => u64::MAX,
+        };
+        self.take(link, Accept { credit: REQUEST_CREDIT, max_message_size, ..Accept::mirror(attach) });
         Ok(())
     }
 
@@ -139,7 +150,7 @@ impl Peer {
                 self.context.engine.source(name)?;
                 let receiver = Receiver::new(From::Nothing, mode(attach));
                 self.put(link, Some(place), Some(Right::Listen), Kind::Receiver(Box::new(receiver)));
-                self.take(link, Accept::mirror(attach));
+                self.take(link, to_receive(attach));
                 return Ok(());
             }
         };
@@ -150,7 +161,7 @@ impl Peer {
             (false, None) => {
                 let receiver = Receiver::new(From::Plain(source), mode(attach));
                 self.put(link, Some(place), Some(Right::Listen), Kind::Receiver(Box::new(receiver)));
-                self.take(link, Accept::mirror(attach));
+                self.take(link, to_receive(attach));
                 Ok(())
             }
             (false, Some(_)) => Err(Error::NoSessions(source.name().clone()).into()),
@@ -208,7 +219,7 @@ impl Peer {
             Ok(_) => return self.give_up(key, &Failure::no_session_in_time()),
             Err(error) => return self.give_up(key, &error.into()),
         };
-        let mut accept = Accept::mirror(&attach);
+        let mut accept = to_receive(&attach);
         if let Some(source) = &mut accept.source {
             source.filters.set(SESSION_FILTER, Value::String(session.id().to_string()));
         }
@@ -249,6 +260,12 @@ impl Peer {
         let Some(session) = receiver.session() else { return };
         self.detach(key, &Error::SessionLockLost(session.id().clone()).into());
     }
+}
+
+/// What a receiver announces as its longest message is not taken at its word: the Python SDK says 1 MiB and takes any, and a message that
+/// is held back for it would never come to anybody.
+fn to_receive(attach: &Attach) -> Accept {
+    Accept { max_message_size: u64::MAX, ..Accept::mirror(attach) }
 }
 
 fn mode(attach: &Attach) -> Mode {

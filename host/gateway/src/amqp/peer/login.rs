@@ -25,7 +25,8 @@ impl Peer {
     /// `[authorization id] NUL name NUL key` (RFC 4616).
     fn plain(&mut self, response: &[u8]) -> bool {
         let mut parts = response.split(|byte| *byte == 0).map(std::str::from_utf8);
-        let (Some(Ok(_)), Some(Ok(name)), Some(Ok(key)), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(Ok(_)), Some(Ok(name)), Some(Ok(key)), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             tracing::info!("a login was refused: its response is not what PLAIN has");
             return false;

@@ -77,7 +77,10 @@ struct Link {
 
 enum Kind {
     /// A session is awaited for it.
-    Asking { attach: Arc<sprag_amqp::performative::Attach>, cancel: Cancel },
+    Asking {
+        attach: Arc<sprag_amqp::performative::Attach>,
+        cancel: Cancel,
+    },
     Sender(sprag_broker::client::Target),
     Receiver(Box<Receiver>),
     /// On which requests come: to an entity, or with tokens.

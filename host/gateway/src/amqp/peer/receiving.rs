@@ -259,8 +259,7 @@ impl Peer {
         let mut payload = Vec::with_capacity(message.message.body.len() + 512);
         message::write(&mut payload, message, handed);
         receiver.weight = (receiver.weight * 3 + payload.len()) / 4;
-        let outgoing =
-            Outgoing { tag: Bytes::copy_from_slice(&tag), payload: payload.into(), format: 0, settled };
+        let outgoing = Outgoing { tag: Bytes::copy_from_slice(&tag), payload: payload.into(), format: 0, settled };
         match (self.amqp.deliver(key, outgoing), lock) {
             (Ok(delivery), Some(lock)) => {
                 self.locks.insert(lock, (key, delivery));

@@ -207,11 +207,8 @@ impl Peer {
 
 fn encode(to: &Return, answer: &Result<Answer, Failure>) -> Bytes {
     let mut out = Vec::new();
-    let properties = Properties {
-        correlation_id: to.correlation.clone(),
-        to: to.reply_to.clone(),
-        ..Properties::default()
-    };
+    let properties =
+        Properties { correlation_id: to.correlation.clone(), to: to.reply_to.clone(), ..Properties::default() };
     properties.write(&mut out);
     let (status, text, condition, body) = match answer {
         Ok(answer) => (answer.status, answer.text, None, answer.body.clone()),
@@ -222,10 +219,7 @@ fn encode(to: &Return, answer: &Result<Answer, Failure>) -> Bytes {
         None => ["status-code", "status-description", "error-condition"],
         Some(_) => ["statusCode", "statusDescription", "errorCondition"],
     };
-    let mut pairs = vec![
-        (names[0].to_owned(), Value::Int(status)),
-        (names[1].to_owned(), Value::from(text)),
-    ];
+    let mut pairs = vec![(names[0].to_owned(), Value::Int(status)), (names[1].to_owned(), Value::from(text))];
     pairs.extend(condition.map(|condition: &Symbol| (names[2].to_owned(), Value::Symbol(condition.clone()))));
     write_application_properties(&mut out, &pairs.into_iter().collect());
     write_value(&mut out, &body);

@@ -57,7 +57,14 @@ impl Peer {
         }
     }
 
-    fn settle(&mut self, link: LinkKey, delivery: OutgoingKey, lock: LockToken, how: Settle, asked: Option<DeliveryState>) {
+    fn settle(
+        &mut self,
+        link: LinkKey,
+        delivery: OutgoingKey,
+        lock: LockToken,
+        how: Settle,
+        asked: Option<DeliveryState>,
+    ) {
         let Some(Link { kind: Kind::Receiver(receiver), .. }) = self.links.get(&link) else { return };
         let from = receiver.from.clone();
         self.write(async move {
