@@ -17,7 +17,9 @@ use crate::access::Access;
 /// Why the API is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    #[error("{0} can be reached from other machines, and the administration API speaks plain HTTP: listen on loopback, behind a proxy with TLS")]
+    #[error(
+        "{0} can be reached from other machines, and the administration API speaks plain HTTP: listen on loopback, behind a proxy with TLS"
+    )]
     BeyondLoopback(SocketAddr),
     #[error("cannot listen on {0}: another program uses the port")]
     PortTaken(SocketAddr),
@@ -66,9 +68,11 @@ impl Server {
 /// A page in a browser may ask this port under a name of its own that it lets point here (DNS rebinding). Who means this machine says so.
 async fn only_for_this_machine(request: Request, next: Next) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |it| it.0);
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |it| it.0);
     if ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| name.eq_ignore_ascii_case(own)) {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "this API is for programs on its own machine: ask it as 127.0.0.1 or localhost").into_response()
+    (StatusCode::MISDIRECTED_REQUEST, "this API is for programs on its own machine: ask it as 127.0.0.1 or localhost")
+        .into_response()
 }
