@@ -152,6 +152,13 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
         }
     }
 
+    /// The header that comes, and then the end.
+    pub(crate) async fn closed_with_header(&mut self) -> [u8; HEADER] {
+        let header = self.header().await;
+        while self.fill().await {}
+        header
+    }
+
     async fn frame(&mut self) -> Option<frame::Frame> {
         loop {
             if let Some(frame) = frame::next(&mut self.input, u32::MAX).unwrap() {
