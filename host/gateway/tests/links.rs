@@ -160,7 +160,9 @@ async fn batches_are_all_or_nothing() {
     let broker = Broker::start(vec![EntitySpec::queue("s").with_sessions()]).await;
     let mut client = broker.client().await;
     let sender = client.sender("s").await.unwrap();
-    for (second, expected, count) in [(message("no session"), "amqp:not-allowed", 0), (in_session("a", "2"), "Accepted", 2)] {
+    for (second, expected, count) in
+        [(message("no session"), "amqp:not-allowed", 0), (in_session("a", "2"), "Accepted", 2)]
+    {
         let mut batch = Vec::new();
         sprag_amqp::message::write_data(&mut batch, &in_session("a", "1"));
         sprag_amqp::message::write_data(&mut batch, &second);

@@ -151,7 +151,11 @@ async fn rights_are_per_link_and_per_request() {
     client.receiver("t/Subscriptions/s/$DeadLetterQueue", 1).await.unwrap();
     unauthorized(client.sender("t").await);
     let requests = client.requests("t/Subscriptions/s/$management").await.unwrap();
-    assert_eq!(client.manage(&requests, "enumerate-rules", Map::new()).await.0, 200, "rules need no more than listening");
+    assert_eq!(
+        client.manage(&requests, "enumerate-rules", Map::new()).await.0,
+        200,
+        "rules need no more than listening"
+    );
     assert_eq!(client.manage(&requests, "cancel-scheduled-message", numbers()).await.0, 401);
 
     // A key of one entity does not open another, whatever its token says.

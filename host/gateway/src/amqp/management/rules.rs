@@ -137,7 +137,6 @@ fn listed(filter: &Correlation) -> Value {
             FilterValue::Double(number) => Value::Double(number.to_bits()),
             FilterValue::Time { time } => Value::Timestamp(time.0),
             FilterValue::Text(text) => Value::from(text.as_str()),
-            FilterValue::Time { time } => Value::Timestamp(time.0),
         };
         (key.clone(), value)
     });
