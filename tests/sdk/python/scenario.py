@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 
-CONNECTION = os.environ["SPRAG_SERVICEBUS"]
+CONNECTION = os.environ.get("SPRAG_SERVICEBUS", "")
 _failed = []
 _passed = 0
 _only = sys.argv[1] if len(sys.argv) > 1 else ""
