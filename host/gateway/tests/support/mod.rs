@@ -199,7 +199,8 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn open_with(&mut self, open: Open) {
         self.write(&Layer::Amqp.header()).await;
         self.say(Performative::Open(Box::new(open))).await;
-        self.say(Performative::Begin(Begin { incoming_window: 5_000, outgoing_window: 5_000, ..Begin::default() })).await;
+        self.say(Performative::Begin(Begin { incoming_window: 5_000, outgoing_window: 5_000, ..Begin::default() }))
+            .await;
         self.header().await;
         assert!(matches!(self.next().await, Performative::Open(_)));
         assert!(matches!(self.next().await, Performative::Begin(_)));
@@ -421,8 +422,14 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
     }
 
     pub(crate) async fn dispose(&mut self, first: u32, last: u32, state: DeliveryState, settled: bool) {
-        let disposition =
-            Disposition { role: Role::Receiver, first, last: Some(last), settled, state: Some(state), batchable: false };
+        let disposition = Disposition {
+            role: Role::Receiver,
+            first,
+            last: Some(last),
+            settled,
+            state: Some(state),
+            batchable: false,
+        };
         self.say(Performative::Disposition(disposition)).await;
     }
 
@@ -461,11 +468,8 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
     pub(crate) async fn ask(&mut self, on: &Requests, operation: &str, body: Value) -> (Map, Value) {
         let mut out = Vec::new();
         let id = MessageId::Ulong(self.next_delivery.into());
-        let properties = Properties {
-            message_id: Some(id.clone()),
-            reply_to: Some("my-answers".into()),
-            ..Properties::default()
-        };
+        let properties =
+            Properties { message_id: Some(id.clone()), reply_to: Some("my-answers".into()), ..Properties::default() };
         properties.write(&mut out);
         let operation = [("operation".to_owned(), Value::from(operation))];
         write_application_properties(&mut out, &operation.into_iter().collect());
@@ -527,7 +531,8 @@ pub(crate) fn map(pairs: impl IntoIterator<Item = (&'static str, Value)>) -> Map
 
 /// A token as the SDKs make it.
 pub(crate) fn token(resource: &str, name: &str, key: &str, expires: i64) -> String {
-    let encode = |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let encode =
+        |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
     let resource = encode(resource);
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(key.as_bytes()).unwrap();
     mac.update(format!("{resource}\n{expires}").as_bytes());
