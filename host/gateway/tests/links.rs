@@ -1,7 +1,5 @@
 //! Links, as no SDK would use them: what is refused and how, what survives, what a connection that breaks leaves behind.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 mod support;
 
 use std::time::Duration;
@@ -319,7 +317,7 @@ async fn sessions_are_held_awaited_lost_and_given_back() {
     assert!(until_ticks > 639_000_000_000_000_000, "{until_ticks}: tenths of microseconds since the year 1");
     // As SDKs that describe their filters write it.
     let mut described = of("s", None, None);
-    let value = Value::described(0x137_0000_00c, Value::from("a"));
+    let value = Value::described(0x137_0000_000c, Value::from("a"));
     described.source.as_mut().unwrap().filters.set(support::SESSION_FILTER, value);
     assert_eq!(other.attach(described).await.unwrap_err().condition, "com.microsoft:session-cannot-be-locked");
     let none = other.attach(of("s", None, Some(Duration::from_millis(50)))).await.unwrap_err();

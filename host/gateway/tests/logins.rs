@@ -1,7 +1,5 @@
 //! Who is let in, and who is not: logins, tokens, rights, TLS, addresses.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 mod support;
 
 use std::{
@@ -58,7 +56,7 @@ async fn guarded() -> (Broker, Arc<std::sync::atomic::AtomicI64>) {
 }
 
 fn unauthorized<T: std::fmt::Debug>(result: Result<T, sprag_amqp::performative::AmqpError>) {
-    assert_eq!(result.unwrap_err().condition, "amqp:unauthorized-access");
+    assert_eq!(result.expect_err("refused").condition, "amqp:unauthorized-access");
 }
 
 /// Case A85: who failed the login can do nothing; nothing that it sends is read.
