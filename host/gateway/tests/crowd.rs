@@ -1,5 +1,7 @@
 //! Many clients at a time: what they cost, and that none of them waits for another.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::{sync::Arc, time::Duration};

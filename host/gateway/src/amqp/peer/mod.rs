@@ -1,8 +1,8 @@
 //! What one client does here: its links, the sessions that it holds, and the work that it waits for.
 //!
-//! A [`Peer`] joins the state machine of the protocol ([`sprag_amqp::connection::Connection`]) and the engine. It waits for nothing: events go in, and
-//! what takes time becomes a [`Job`], whose end comes back as [`Done`]. All of it runs in the one task of the connection, which reads and
-//! writes the socket ([`super::socket`]).
+//! A [`Peer`] joins the state machine of the protocol ([`sprag_amqp::connection::Connection`]) and the engine. It waits for nothing: events
+//! go in, and what takes time becomes a [`Job`], whose end comes back as [`Done`]. All of it runs in the one task of the connection, which
+//! reads and writes the socket ([`super::socket`]).
 //!
 //! *Invariant:* what was begun for a client that has gone is ended without it: what waits is cancelled and has taken nothing, what writes
 //! runs to its end.
