@@ -86,8 +86,7 @@ struct Memory(UnsafeCell<Dlmalloc<Source>>);
 unsafe impl Sync for Memory {}
 
 #[global_allocator]
-static MEMORY: Memory =
-    Memory(UnsafeCell::new(Dlmalloc::new_with_allocator(Source { given: Cell::new(false) })));
+static MEMORY: Memory = Memory(UnsafeCell::new(Dlmalloc::new_with_allocator(Source { given: Cell::new(false) })));
 
 // SAFETY: all of it is the wrapped allocator, which nobody else reaches; a component has one thread, and the allocator does not call back.
 unsafe impl GlobalAlloc for Memory {

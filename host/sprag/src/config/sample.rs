@@ -13,6 +13,10 @@ pub(crate) fn sample() -> String {
          # left out; the others make a configuration that works as it is. Durations need a unit (ms, s, m, h, d), sizes too (B, KiB, MiB, GiB).\n",
     );
     section(&mut text, "[host]", &keys::HOST, &[]);
+    // Left out: with it, `run` serves clients, and needs keys.
+    section(&mut text, "# [embedded]", &keys::EMBEDDED, &[]);
+    inline(&mut text, "tls", &keys::TLS);
+    inline(&mut text, "keys", &keys::SHARED_KEY);
     section(&mut text, "[[queue]]", &keys::QUEUE, &["requires_session = true"]);
     section(
         &mut text,

@@ -192,6 +192,23 @@ fn the_sample_in_docs_is_fresh() {
     assert_eq!(text, sample(), "docs/sprag.toml is stale: sprag check --print-sample > docs/sprag.toml");
 }
 
+/// A section that the reader knows and the sample forgets would be found by nobody.
+#[test]
+fn the_sample_shows_every_section() {
+    fn tables(section: &'static keys::Section) -> Vec<&'static str> {
+        let inner = |key: &'static keys::Key| match key.kind {
+            keys::Kind::Table(inner) | keys::Kind::Tables(inner) => [vec![key.name], tables(inner)].concat(),
+            _ => Vec::new(),
+        };
+        section.keys.iter().flat_map(inner).collect()
+    }
+    let text = sample();
+    for name in tables(&keys::ROOT).into_iter().chain(tables(&keys::HANDLER)).filter(|name| *name != "source") {
+        let shown = [format!("[{name}]"), format!("Keys of `{name}`"), format!(".{name}`: ")];
+        assert!(shown.iter().any(|shown| text.contains(shown)), "the sample does not show {name}");
+    }
+}
+
 #[test]
 fn defaults_of_the_key_table_are_right() {
     fn walk(section: &'static keys::Section) {
