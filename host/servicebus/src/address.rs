@@ -24,7 +24,7 @@ pub(crate) fn dead_letters(entity: &EntityName) -> EntityName {
 }
 
 /// The queue beside an endpoint's own on which its parked messages are (P21).
-pub fn parked(entity: &EntityName) -> EntityName {
+pub(crate) fn parked(entity: &EntityName) -> EntityName {
     format!("{entity}{PARKED}").into()
 }
 

@@ -1,7 +1,7 @@
 //! The connection to a namespace: made, found broken, made again.
 //!
-//! There is one for everything. Each link that receives has an AMQP session of its own, so that no delivery of one holds the window of another
-//! (A28) and a link that goes wrong takes nothing with it; what sends and asks shares one.
+//! There is one for everything. Each link has an AMQP session of its own, as the .NET SDK does it, so that no delivery of one holds the window of
+//! another (A28) and a link that goes wrong takes nothing with it.
 //!
 //! *Invariant:* a [`Connection`] is never repaired. Who finds it dead asks [`Client::connected`] for the next one, which is made once, after a
 //! pause that grows with every failure.
@@ -26,7 +26,16 @@ use sprag_core::time::Timestamp;
 use tokio::{net::TcpStream, time::Instant};
 use tracing::{debug, info, warn};
 
-use crate::{clock, config::Config, fault::Fault, requests::Requests, sender::Sender, tls::Tls, token::TokenSource};
+use crate::{
+    clock,
+    config::Config,
+    ear::{Heard, Listening},
+    fault::Fault,
+    requests::Requests,
+    sender::Sender,
+    tls::Tls,
+    token::TokenSource,
+};
 
 /// Makes connections, one after another.
 pub(crate) struct Client {
@@ -47,7 +56,7 @@ pub(crate) struct Connection {
     client: Arc<Client>,
     handle: tokio::sync::Mutex<ConnectionHandle<()>>,
     dead: AtomicBool,
-    shared: tokio::sync::Mutex<Option<SessionHandle<()>>>,
+    heard: Arc<Heard>,
     cbs: tokio::sync::Mutex<Option<Arc<Requests>>>,
     requests: tokio::sync::Mutex<HashMap<String, Arc<Requests>>>,
     senders: tokio::sync::Mutex<HashMap<String, Arc<Sender>>>,
@@ -84,6 +93,11 @@ impl Client {
 
     /// The connection, a new one if need be. Waits out the pause after a failure.
     pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
+        let client = Arc::clone(self);
+        to_its_end(async move { client.connect().await }).await
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
         let mut state = self.state.lock().await;
         if let Some(current) = &state.current {
             if !current.is_dead() {
@@ -117,12 +131,13 @@ impl Client {
 
     async fn dial(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
         let limit = self.config.operation_timeout;
-        let opened = tokio::time::timeout(limit, self.open()).await.map_err(|_| Fault::Timeout(limit))??;
+        let heard = Arc::new(Heard::default());
+        let opened = tokio::time::timeout(limit, self.open(&heard)).await.map_err(|_| Fault::Timeout(limit))??;
         let connection = Arc::new(Connection {
             client: Arc::clone(self),
             handle: tokio::sync::Mutex::new(opened),
             dead: AtomicBool::new(false),
-            shared: tokio::sync::Mutex::default(),
+            heard,
             cbs: tokio::sync::Mutex::default(),
             requests: tokio::sync::Mutex::default(),
             senders: tokio::sync::Mutex::default(),
@@ -133,7 +148,7 @@ impl Client {
         Ok(connection)
     }
 
-    async fn open(&self) -> Result<ConnectionHandle<()>, Fault> {
+    async fn open(&self, heard: &Arc<Heard>) -> Result<ConnectionHandle<()>, Fault> {
         let (host, port) = (&self.config.connection.host, self.config.connection.port);
         let gone = |what: &str, error: &dyn std::fmt::Display| Fault::Gone(format!("{what} {host}:{port}: {error}"));
         let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| gone("no way to", &error))?;
@@ -150,10 +165,10 @@ impl Client {
             .max_frame_size(64 * 1024_u32)
             .idle_time_out(idle);
         let opened = match &self.tls {
-            None => builder.open_with_stream(stream).await,
+            None => builder.open_with_stream(Listening::new(stream, Arc::clone(heard))).await,
             Some(tls) => {
                 let stream = tls.connect(host, stream).await.map_err(|error| gone("no TLS with", &error))?;
-                builder.open_with_stream(stream).await
+                builder.open_with_stream(Listening::new(stream, Arc::clone(heard))).await
             }
         };
         opened.map_err(|error| match error {
@@ -182,6 +197,11 @@ impl Connection {
         self.client.config.operation_timeout
     }
 
+    /// Why a link could not be attached.
+    pub(crate) async fn why(&self, link: &str, library: Fault) -> Fault {
+        self.heard.why(link, library).await
+    }
+
     /// A new AMQP session.
     pub(crate) async fn begin(&self) -> Result<SessionHandle<()>, Fault> {
         let mut handle = self.handle.lock().await;
@@ -194,28 +214,33 @@ impl Connection {
         }
     }
 
-    /// Does something with the session that senders and requests share.
-    pub(crate) async fn with_shared<T>(
+    /// Attaches what needs a session of its own. One on which an attach was refused is not used again: the library and the broker both say
+    /// goodbye to such a link, and what is attached next would be taken for it.
+    pub(crate) async fn attach<T>(
         &self,
         work: impl AsyncFnOnce(&mut SessionHandle<()>) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
-        let mut shared = self.shared.lock().await;
-        if shared.as_ref().is_none_or(|session| session.is_ended()) {
-            *shared = Some(self.begin().await?);
-        }
-        let session = shared.as_mut().expect("it was just begun");
-        match tokio::time::timeout(self.limit(), work(session)).await {
-            Ok(result) => result,
-            Err(_) => {
-                // A link half attached would answer whoever comes next: the session goes with it.
-                *shared = None;
-                Err(Fault::Timeout(self.limit()))
+    ) -> Result<(T, SessionHandle<()>), Fault> {
+        let mut session = self.begin().await?;
+        let limit = self.limit();
+        let attached = tokio::time::timeout(limit, work(&mut session)).await.unwrap_or(Err(Fault::Timeout(limit)));
+        match attached {
+            Ok(attached) => Ok((attached, session)),
+            Err(fault) => {
+                if let Ok(Err(error)) = tokio::time::timeout(limit, session.end()).await {
+                    debug!(%error, "a session of the protocol was not ended in order");
+                }
+                Err(fault)
             }
         }
     }
 
     /// Where requests about an entity go.
     pub(crate) async fn management(self: &Arc<Self>, path: &str) -> Result<Arc<Requests>, Fault> {
+        let (connection, path) = (Arc::clone(self), path.to_owned());
+        to_its_end(async move { connection.open_management(&path).await }).await
+    }
+
+    async fn open_management(self: &Arc<Self>, path: &str) -> Result<Arc<Requests>, Fault> {
         let address = format!("{path}/$management");
         let mut all = self.requests.lock().await;
         if let Some(open) = all.get(&address).filter(|open| open.is_open()) {
@@ -228,6 +253,11 @@ impl Connection {
     }
 
     pub(crate) async fn sender(self: &Arc<Self>, path: &str) -> Result<Arc<Sender>, Fault> {
+        let (connection, path) = (Arc::clone(self), path.to_owned());
+        to_its_end(async move { connection.open_sender(&path).await }).await
+    }
+
+    async fn open_sender(self: &Arc<Self>, path: &str) -> Result<Arc<Sender>, Fault> {
         let mut all = self.senders.lock().await;
         if let Some(open) = all.get(path).filter(|open| open.is_open()) {
             return Ok(Arc::clone(open));
@@ -243,7 +273,10 @@ impl Connection {
         let shown = self.shown.lock().get(path).copied();
         match shown {
             Some(shown) if shown.expires_at > clock::now() => Ok(()),
-            _ => self.show(path).await,
+            _ => {
+                let (connection, path) = (Arc::clone(self), path.to_owned());
+                to_its_end(async move { connection.show(&path).await }).await
+            }
         }
     }
 
@@ -266,6 +299,17 @@ impl Connection {
         let shown = Shown { expires_at: token.expires_at, renew_at: Instant::now() + (left - margin) };
         self.shown.lock().insert(path.to_owned(), shown);
         Ok(())
+    }
+}
+
+/// Opening goes on when the one who asked does not wait any more: half an attach would be answered to whoever comes next, and what was opened
+/// serves the next one.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Result<T, Fault> {
+    match tokio::spawn(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Fault::Gone(format!("opening did not end: {error}"))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transport on Azure Service Bus, and on whatever speaks as it does.
 //!
 //! Start reading at [`ServiceBus`] (the [`sprag_transport::Transport`]), then `session` (a session that is held), `link` (what receives),
-//! `management` and `requests` (what links cannot do), `connection` (made, found broken, made again). `message` converts messages, `fault` says
+//! `management` and `requests` (what links cannot do), `connection` (made, found broken, made again) and its `ear`. `message` converts messages, `fault` says
 //! what an error of the broker means, `topology` which entities an endpoint needs.
 //!
 //! What differs from the embedded engine is the broker's: a batch's numbers are not told, counts are found by looking at every message, a
@@ -16,6 +16,7 @@ mod clock;
 mod config;
 mod connection;
 mod connection_string;
+mod ear;
 mod fault;
 mod link;
 mod listing;

@@ -203,6 +203,7 @@ async fn attach(
     let mut receiver = match attached {
         Ok(receiver) => receiver,
         Err(fault) => {
+            let fault = connection.why(&name, fault).await;
             say_goodbye(None, session).await;
             return Err(fault);
         }
@@ -355,13 +356,26 @@ async fn dispose(receiver: &Receiver, info: DeliveryInfo, settlement: Settlement
 }
 
 /// The library's message, in our own reader's hands: what it decoded is encoded again, which loses nothing.
-fn arrival(tag: &[u8], info: DeliveryInfo, message: Message<Body<LazyValue>>) -> Result<Arrival, String> {
+fn arrival(tag: &[u8], info: DeliveryInfo, mut message: Message<Body<LazyValue>>) -> Result<Arrival, String> {
     let at = Instant::now();
-    let bytes = Bytes::from(serde_amqp::to_vec(&Serializable(message)).map_err(|error| error.to_string())?);
-    let received = Received::read(bytes).map_err(|error| error.to_string())?;
+    let unwritten = |error: serde_amqp::Error| error.to_string();
+    let footer = message.footer.take();
+    let no_body = message.body.is_empty();
+    let mut bytes = serde_amqp::to_vec(&Serializable(message)).map_err(unwritten)?;
+    if no_body {
+        // The library writes a null in place of a body that is not there (A83).
+        bytes.truncate(bytes.strip_suffix(&NULL_BODY).ok_or("the library writes no null for no body")?.len());
+    }
+    if let Some(footer) = footer {
+        bytes.extend(serde_amqp::to_vec(&footer).map_err(unwritten)?);
+    }
+    let received = Received::read(Bytes::from(bytes)).map_err(|error| error.to_string())?;
     let lock = lock_of(tag).ok_or("its tag is no lock token")?;
     Ok(Arrival { received, lock, info, at })
 }
+
+/// A section that is a value, and null.
+const NULL_BODY: [u8; 4] = [0, 0x53, 0x77, 0x40];
 
 /// A tag is the token in .NET's order of bytes, the first three fields swapped (A11).
 fn lock_of(tag: &[u8]) -> Option<[u8; 16]> {

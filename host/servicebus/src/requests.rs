@@ -80,26 +80,45 @@ impl Requests {
         let reply_to = client.unique_name("reply");
         let (sender_name, receiver_name) = (client.unique_name("ask"), client.unique_name("answer"));
         let target = Target::builder().address(reply_to.clone()).build();
-        let (sender, mut receiver) = connection
-            .with_shared(async |session| {
-                let sender = Sender::builder().name(sender_name).target(address).attach(session).await?;
+        let ((sender, mut receiver), session) = connection
+            .attach(async |session| {
+                let sender = match Sender::builder().name(&sender_name).target(address).attach(session).await {
+                    Ok(sender) => sender,
+                    Err(error) => return Err(connection.why(&sender_name, error.into()).await),
+                };
                 let receiver = Receiver::builder()
-                    .name(receiver_name)
+                    .name(&receiver_name)
                     .source(address)
                     .target(target)
                     .sender_settle_mode(SenderSettleMode::Settled)
                     .receiver_settle_mode(ReceiverSettleMode::First)
                     .credit_mode(CreditMode::Manual)
                     .attach(session)
-                    .await?;
-                Ok((sender, receiver))
+                    .await;
+                match receiver {
+                    Ok(receiver) => Ok((sender, receiver)),
+                    Err(error) => Err(connection.why(&receiver_name, error.into()).await),
+                }
             })
             .await?;
         receiver.set_credit(CREDIT).await.map_err(|error| Fault::Gone(error.to_string()))?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Waiting { next: AtomicU64::new(1), by_id: Mutex::new(Some(HashMap::new())) });
-        tokio::spawn(write(sender, queue));
-        tokio::spawn(read(receiver, Arc::clone(&waiting), jobs.clone()));
+        let (writing, written) = oneshot::channel::<()>();
+        tokio::spawn(async move {
+            write(sender, queue).await;
+            drop(writing);
+        });
+        let answers = Arc::clone(&waiting);
+        tokio::spawn(async move {
+            let closed = async {
+                // An error: the writer has ended, which is what this waits for.
+                let _ = written.await;
+            };
+            read(receiver, answers, closed).await;
+            // It ends with the links.
+            drop(session);
+        });
         Ok(Self { jobs, waiting, reply_to, limit: connection.limit() })
     }
 
@@ -185,12 +204,13 @@ async fn write(mut sender: Sender, mut queue: mpsc::Receiver<Message<AmqpValue<L
     }
 }
 
-async fn read(mut receiver: Receiver, waiting: Arc<Waiting>, jobs: mpsc::Sender<Message<AmqpValue<LazyValue>>>) {
+async fn read(mut receiver: Receiver, waiting: Arc<Waiting>, closed: impl Future<Output = ()>) {
+    tokio::pin!(closed);
     let mut since = 0;
     let why = loop {
         let delivery = tokio::select! {
             // Whoever asked has gone, or the other half of the pair.
-            () = jobs.closed() => break Fault::Gone("requests cannot be sent any more".to_owned()),
+            () = &mut closed => break Fault::Gone("requests cannot be sent any more".to_owned()),
             delivery = receiver.recv::<Body<LazyValue>>() => delivery,
         };
         let delivery = match delivery {

@@ -31,13 +31,20 @@ struct Job {
 impl Sender {
     pub(crate) async fn open(connection: &Arc<Connection>, path: &str) -> Result<Self, Fault> {
         let name = connection.client().unique_name("send");
-        let sender = connection
-            .with_shared(async |session| {
-                Ok(fe2o3_amqp::Sender::builder().name(name).target(path).attach(session).await?)
+        let (sender, session) = connection
+            .attach(async |session| {
+                match fe2o3_amqp::Sender::builder().name(&name).target(path).attach(session).await {
+                    Ok(sender) => Ok(sender),
+                    Err(error) => Err(connection.why(&name, error.into()).await),
+                }
             })
             .await?;
         let (jobs, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(write(sender, queue));
+        tokio::spawn(async move {
+            write(sender, queue).await;
+            // It ends with the link.
+            drop(session);
+        });
         Ok(Self { jobs, limit: connection.limit() })
     }
 

@@ -236,6 +236,9 @@ impl Bench {
             let compound =
                 |value: &Value| matches!(value, Value::List(_) | Value::Map(_) | Value::Array(_) | Value::Described(_));
             full.properties.retain(|_, value| !compound(value));
+            // On the wire an id has the type that its text fits, and the usual priority is no priority.
+            full.correlation_id = Some("c0ffee".into());
+            full.rare_mut().priority = Some(9);
         }
         full
     }

@@ -1,5 +1,7 @@
 //! An embedded broker of a test's own, with its AMQP face on a port that is free.
 
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use sprag_broker::{Engine, EntitySpec, Options};
