@@ -23,6 +23,7 @@ async fn bench(entities: &[conformance::EntitySpec]) -> Bench {
         store: Arc::new(engine.clone()),
         committer: Arc::new(engine),
         now: sprag_store::clock::now,
+        far: false,
         keep: Box::new(dir),
     }
 }

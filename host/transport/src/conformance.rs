@@ -21,7 +21,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use sprag_core::{
     ids::{EntityName, SequenceNumber, SessionId},
-    message::{Delivery, Message},
+    message::{Delivery, Message, Value},
     time::Timestamp,
 };
 use sprag_store::{Store, conformance::sample};
@@ -36,6 +36,9 @@ pub struct Bench {
     pub committer: Arc<dyn Committer>,
     /// Wall time as the transport sees it: [`sprag_store::clock::now`] will do.
     pub now: fn() -> Timestamp,
+    /// The broker is not near: it does not tell the numbers of what is sent, since when a message is dead, or of a held session that has
+    /// nothing, and takes simple values for properties only. Each rule that this concerns says so.
+    pub far: bool,
     /// What must live as long as the test: a temporary folder.
     pub keep: Box<dyn Any + Send>,
 }
@@ -207,9 +210,37 @@ pub(crate) fn peeked_ids(peeked: &[Peeked]) -> Vec<&str> {
 }
 
 impl Bench {
-    pub(crate) async fn send(&self, to: &str, session: Option<&str>, ids: &[&str]) -> Vec<SequenceNumber> {
+    pub(crate) async fn send(&self, to: &str, session: Option<&str>, ids: &[&str]) {
         let messages = ids.iter().map(|id| message(session, id)).collect();
-        self.transport.send(&entity(to), messages).await.expect("a message is taken")
+        self.transport.send(&entity(to), messages).await.expect("a message is taken");
+    }
+
+    /// Sends without sessions, and says the numbers. Where the broker does not tell them they are looked up.
+    pub(crate) async fn numbered(&self, to: &str, ids: &[&str]) -> Vec<SequenceNumber> {
+        let messages = ids.iter().map(|id| message(None, id)).collect();
+        let told = self.transport.send(&entity(to), messages).await.expect("a message is taken");
+        if !self.far {
+            return told;
+        }
+        assert!(told.is_empty(), "all numbers or none: {told:?}");
+        let seen = self.peek(to, Part::Active).await;
+        let number =
+            |id: &&str| seen.iter().find(|it| peeked_ids(std::slice::from_ref(it)) == [*id]).map(|it| it.sequence);
+        ids.iter().map(|id| number(id).expect("it was sent")).collect()
+    }
+
+    /// A message with everything in it that the transport takes.
+    pub(crate) fn full_message(&self, id: &str) -> Message {
+        let mut full = sample::full_message(id);
+        if self.far {
+            let compound =
+                |value: &Value| matches!(value, Value::List(_) | Value::Map(_) | Value::Array(_) | Value::Described(_));
+            full.properties.retain(|_, value| !compound(value));
+            // On the wire an id has the type that its text fits, and the usual priority is no priority.
+            full.correlation_id = Some("c0ffee".into());
+            full.rare_mut().priority = Some(9);
+        }
+        full
     }
 
     /// The session that is offered next.

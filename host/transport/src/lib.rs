@@ -86,7 +86,7 @@ pub struct Peeked {
     pub delivery_count: u32,
     /// The parking number, for a parked message.
     pub parked_as: Option<u32>,
-    /// Since when it is parked or dead.
+    /// Since when it is parked or dead. None where the broker does not tell.
     pub moved_at: Option<Timestamp>,
     pub dead_letter_reason: Option<String>,
     pub dead_letter_description: Option<String>,
@@ -104,6 +104,14 @@ pub struct EntityInfo {
     pub scheduled: u64,
     pub parked: u64,
     pub dead_letters: u64,
+}
+
+/// The settings of an entity that a host needs to serve it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntitySettings {
+    pub requires_session: bool,
+    pub lock_duration: Duration,
+    pub max_delivery_count: u32,
 }
 
 /// A session as an operator sees it: one that has messages, state or a holder.
@@ -145,11 +153,13 @@ pub trait Transport: Send + Sync + 'static {
     /// Settles a delivery of an entity without sessions.
     async fn settle(&self, source: &EntityName, lock: LockToken, settlement: Settlement) -> Result<(), Error>;
 
-    /// Sends all or none. A message with `scheduled_for` becomes visible then.
+    /// Sends all or none. A message with `scheduled_for` becomes visible then. Answers the numbers, in order; none at all where the broker does not
+    /// tell them (AMQP tells those of scheduled messages only). May refuse properties that are of no simple AMQP type.
     async fn send(&self, entity: &EntityName, messages: Vec<Message>) -> Result<Vec<SequenceNumber>, Error>;
 
     /// Puts a message of the host's own onto the source itself (P21), past duplicate detection (P25). One whose message id is
-    /// there already is left alone.
+    /// there already, in its session, is left alone. Without a session a second one may be added where looking would mean to look at the whole
+    /// entity; a message that was decided is not decided again (P1).
     async fn enqueue(&self, source: &EntityName, message: Message) -> Result<(), Error>;
 
     /// Takes a scheduled message back.
@@ -171,10 +181,19 @@ pub trait Transport: Send + Sync + 'static {
     /// Puts dead letters back onto their entity as they were, without the dead-letter properties. Answers how many.
     async fn replay_dead_letters(&self, entity: &EntityName, sequences: &[SequenceNumber]) -> Result<u64, Error>;
 
+    /// Whether the entity is there, and what serving it needs. Cheap, unlike [`Transport::describe`], which counts: for whoever only wants to
+    /// know that.
+    async fn settings(&self, entity: &EntityName) -> Result<EntitySettings, Error> {
+        let EntityInfo { requires_session, lock_duration, max_delivery_count, .. } = self.describe(entity).await?;
+        Ok(EntitySettings { requires_session, lock_duration, max_delivery_count })
+    }
+
+    /// Settings and counts. A broker that is not near is asked for every message to count them.
     async fn describe(&self, entity: &EntityName) -> Result<EntityInfo, Error>;
     async fn entities(&self) -> Result<Vec<EntityInfo>, Error>;
 
-    /// Sessions of an entity in order of their ids, after `after`, at most `max`.
+    /// Sessions of an entity in order of their ids, after `after`, at most `max`. A broker that is not near does not list one that is held and
+    /// has neither messages nor state, and may not tell the state of one that is held.
     async fn sessions(
         &self,
         entity: &EntityName,

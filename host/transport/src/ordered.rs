@@ -132,7 +132,7 @@ impl Step {
         });
         let entities: BTreeSet<_> = outgoing.flatten().map(|outgoing| &outgoing.entity).collect();
         for entity in entities {
-            match self.ordered.transport.describe(entity).await {
+            match self.ordered.transport.settings(entity).await {
                 Ok(_) => {}
                 Err(error @ (Error::NoSuchEntity(_) | Error::Refused(_))) => {
                     return Err(CommitError::Refused(error.to_string()));

@@ -263,7 +263,7 @@ pub async fn enqueued_and_outgoing_messages_arrive_once(bench: &Bench) {
     bench.transport.enqueue(&entity("sessions"), message(Some("s"), "trigger")).await.expect("it is taken");
     let session = bench.offered("sessions").await;
     let delivery = next(&*session).await;
-    let full = Message { session_id: None, ..sample::full_message("out-1") };
+    let full = Message { session_id: None, ..bench.full_message("out-1") };
     let outgoing = vec![
         Outgoing { entity: "elsewhere".into(), message: full.clone() },
         Outgoing { entity: "elsewhere".into(), message: message(None, "out-2") },

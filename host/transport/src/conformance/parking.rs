@@ -16,7 +16,8 @@ async fn park_next(session: &dyn Session, sequence: u32) {
     }
 }
 
-/// Whether a parked copy is of this message: a copy may have an id of its own if it says whose it is.
+/// Whether a parked copy is of this message: a copy may have an id of its own if it says whose it is, and has the words of its parking beside
+/// the message's.
 fn is_copy_of(copy: &Message, original: &Message) -> bool {
     let same_id = copy.message_id == original.message_id
         || copy.text_property(property::INBOX_MESSAGE_ID) == original.message_id.as_ref().map(|id| id.as_str());
@@ -31,7 +32,7 @@ fn source_of(delivery: &Delivery) -> &str {
 }
 
 pub async fn a_parked_message_is_found_again(bench: &Bench) {
-    let sent = Message { session_id: Some("s".into()), ..sprag_store::conformance::sample::full_message("m") };
+    let sent = Message { session_id: Some("s".into()), ..bench.full_message("m") };
     bench.transport.send(&entity("sessions"), vec![sent.clone()]).await.expect("it is taken");
     let session = bench.offered("sessions").await;
     nothing_parked(&*session).await;

@@ -17,7 +17,7 @@ pub async fn peeking_past_the_end_is_empty(bench: &Bench) {
     for part in PARTS {
         assert!(look(part, 0, 10).await.is_empty());
     }
-    let numbers = bench.send("plain", None, &["1", "2", "3"]).await;
+    let numbers = bench.numbered("plain", &["1", "2", "3"]).await;
     assert_eq!(peeked_ids(&look(Part::Active, 0, 2).await), ["1", "2"]);
     assert_eq!(peeked_ids(&look(Part::Active, numbers[1].0, 10).await), ["2", "3"], "from a number on");
     assert_eq!(peeked_ids(&look(Part::Active, numbers[2].0, 10).await), ["3"]);

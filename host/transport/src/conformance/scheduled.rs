@@ -65,7 +65,7 @@ pub async fn scheduled_messages_can_be_found_and_cancelled(bench: &Bench) {
 
 /// A47: the error repeats the number given, and a message that is not scheduled is not taken away.
 pub async fn cancelling_a_wrong_number_names_it(bench: &Bench) {
-    let active = bench.send("plain", None, &["m"]).await[0];
+    let active = bench.numbered("plain", &["m"]).await[0];
     let scheduled = bench
         .transport
         .send(&entity("plain"), vec![bench.later(TOMORROW, message(None, "gone"))])

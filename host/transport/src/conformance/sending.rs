@@ -10,7 +10,7 @@ use crate::{Error, Part};
 
 /// Every field and every type of property survives, with and without sessions.
 pub async fn what_is_sent_is_received_whole(bench: &Bench) {
-    let full = sample::full_message("full");
+    let full = bench.full_message("full");
     bench.transport.send(&entity("sessions"), vec![full.clone()]).await.expect("it is taken");
     let session = bench.offered("sessions").await;
     assert_eq!(session.id().as_str(), "customer-1");
@@ -39,8 +39,8 @@ pub async fn every_kind_of_body_arrives_as_what_it_is(bench: &Bench) {
 }
 
 pub async fn numbers_rise(bench: &Bench) {
-    let mut numbers = bench.send("plain", None, &["1", "2", "3"]).await;
-    numbers.extend(bench.send("plain", None, &["4"]).await);
+    let mut numbers = bench.numbered("plain", &["1", "2", "3"]).await;
+    numbers.extend(bench.numbered("plain", &["4"]).await);
     assert_eq!(numbers.len(), 4);
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
     let got = bench.transport.receive(&entity("plain"), 10, EVENTUALLY).await.expect("receiving works");

@@ -144,9 +144,7 @@ pub async fn an_acceptor_wakes_up_when_a_message_comes(bench: &Bench) {
     let waiters: Vec<_> = (0..3)
         .map(|_| {
             let transport = Arc::clone(&bench.transport);
-            tokio::spawn(async move {
-                transport.accept_next(&entity("sessions"), EVENTUALLY).await.map(|it| it.map(|it| it.id().clone()))
-            })
+            tokio::spawn(async move { transport.accept_next(&entity("sessions"), EVENTUALLY).await })
         })
         .collect();
     tokio::time::sleep(SOON).await;
@@ -154,10 +152,12 @@ pub async fn an_acceptor_wakes_up_when_a_message_comes(bench: &Bench) {
     for session in ["a", "b", "c"] {
         bench.send("sessions", Some(session), &["1"]).await;
     }
-    let mut seen = Vec::new();
+    // Kept, because one that is dropped may be offered again at once.
+    let mut held = Vec::new();
     for waiter in waiters {
-        seen.push(waiter.await.expect("no panic").expect("accepting works").expect("one for each").to_string());
+        held.push(waiter.await.expect("no panic").expect("accepting works").expect("one for each"));
     }
+    let mut seen: Vec<_> = held.iter().map(|session| session.id().to_string()).collect();
     seen.sort_unstable();
     assert_eq!(seen, ["a", "b", "c"]);
     assert!(begun.elapsed() < Duration::from_secs(2), "they came after {:?}", begun.elapsed());
@@ -293,14 +293,16 @@ pub async fn sessions_are_listed(bench: &Bench) {
         bench.transport.sessions(&entity("sessions"), after.map(Into::into).as_ref(), max).await.expect("a listing")
     };
     let all = part(None, 10).await;
-    assert_eq!(all.iter().map(|info| info.session.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
-    assert_eq!(all.iter().map(|info| info.active).collect::<Vec<_>>(), [1, 2, 0, 0]);
-    assert_eq!(all.iter().map(|info| info.locked).collect::<Vec<_>>(), [false, false, false, true]);
+    // A broker that is not near does not list a session for its holder alone.
+    let listed = if bench.far { 3 } else { 4 };
+    assert_eq!(all.iter().map(|info| info.session.as_str()).collect::<Vec<_>>(), ["a", "b", "c", "d"][..listed]);
+    assert_eq!(all.iter().map(|info| info.active).collect::<Vec<_>>(), [1, 2, 0, 0][..listed]);
+    assert_eq!(all.iter().map(|info| info.locked).collect::<Vec<_>>(), [false, false, false, true][..listed]);
     assert_eq!((all[2].state.clone(), all[0].state.clone()), (text("blocked"), None));
     let ids =
         |infos: Vec<crate::SessionInfo>| infos.into_iter().map(|info| info.session.to_string()).collect::<Vec<_>>();
     assert_eq!(ids(part(None, 2).await), ["a", "b"]);
-    assert_eq!(ids(part(Some("b"), 2).await), ["c", "d"]);
+    assert_eq!(ids(part(Some("b"), 2).await), ["c", "d"][..listed - 2]);
     assert_eq!(ids(part(Some("d"), 2).await), [""; 0]);
     drop(held);
 }

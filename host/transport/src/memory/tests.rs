@@ -24,6 +24,7 @@ async fn bench(entities: &[EntitySpec]) -> Bench {
         transport,
         store,
         now: sprag_store::clock::now,
+        far: false,
         keep: Box::new(()),
     }
 }

@@ -14,8 +14,11 @@ pub(crate) const VIA_PARTITION_KEY: Symbol = Symbol::from_static("x-opt-via-part
 /// A delivery annotation: it names this hand-over and not the message.
 pub(crate) const LOCK_TOKEN: Symbol = Symbol::from_static("x-opt-lock-token");
 
+/// Ours: the sender gave no id, and the one that the message carries is the broker's.
+pub(crate) const ASSIGNED_ID: Symbol = Symbol::from_static("x-opt-sprag-assigned-id");
+
 /// The broker's word on a message. A sender that writes them, because it forwards what it has received, is not believed.
-pub(crate) const BROKERS: [Symbol; 7] = [
+pub(crate) const BROKERS: [Symbol; 8] = [
     SEQUENCE_NUMBER,
     ENQUEUE_SEQUENCE_NUMBER,
     ENQUEUED_TIME,
@@ -23,4 +26,5 @@ pub(crate) const BROKERS: [Symbol; 7] = [
     MESSAGE_STATE,
     DEAD_LETTER_SOURCE,
     LOCK_TOKEN,
+    ASSIGNED_ID,
 ];

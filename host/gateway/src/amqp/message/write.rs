@@ -74,6 +74,9 @@ fn message_annotations(delivery: &ClientMessage, rare: &Rare, handed: Handed) ->
     if let (Some(lock), Handed::Locked(_)) = (delivery.lock, handed) {
         map.set(annotations::LOCKED_UNTIL, Wire::Timestamp(lock.until.0));
     }
+    if delivery.id_assigned {
+        map.set(annotations::ASSIGNED_ID, Wire::Bool(true));
+    }
     if let Some(at) = message.scheduled_for {
         map.set(annotations::SCHEDULED_ENQUEUE_TIME, Wire::Timestamp(at.0));
     }

@@ -1,0 +1,77 @@
+//! How the transport is opened.
+
+use std::{sync::Arc, time::Duration};
+
+use sprag_core::ids::EntityName;
+
+use crate::{connection_string::ConnectionString, token::TokenSource};
+
+/// How deliveries are settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Settle {
+    /// By a request, whose answer is awaited: a refusal is seen (A30).
+    #[default]
+    Management,
+    /// By a disposition on the link. The client library keeps the broker's answer to itself, so a lost lock shows only as a redelivery.
+    Link,
+}
+
+/// What is known of an entity. AMQP does not tell it: it comes from the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntitySettings {
+    pub name: EntityName,
+    pub requires_session: bool,
+    /// As the entity has it: locks are counted with it from the moment of asking, on monotonic time (A15).
+    pub lock_duration: Duration,
+    pub max_delivery_count: u32,
+}
+
+impl EntitySettings {
+    /// As a new entity is on Azure, with sessions: locks of 30 s, 10 deliveries.
+    pub fn sessions(name: impl Into<EntityName>) -> Self {
+        Self { requires_session: true, ..Self::plain(name) }
+    }
+
+    /// The same without sessions.
+    pub fn plain(name: impl Into<EntityName>) -> Self {
+        Self {
+            name: name.into(),
+            requires_session: false,
+            lock_duration: Duration::from_secs(30),
+            max_delivery_count: 10,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Config {
+    pub connection: ConnectionString,
+    /// In place of the connection string's credential.
+    pub tokens: Option<Arc<dyn TokenSource>>,
+    /// The entities that this host serves or lists. Others can be sent to.
+    pub entities: Vec<EntitySettings>,
+    pub settle: Settle,
+    /// How long one request, send or link may take. Default 30 s.
+    pub operation_timeout: Duration,
+    /// A broker that is silent for so long is gone (it is asked for a sign of life at half of it). Default 30 s.
+    pub idle_timeout: Duration,
+    /// Between two tries to connect, at first and at most. Default 200 ms and 30 s.
+    pub backoff: (Duration, Duration),
+    /// Certificates (PEM) of authorities beside the platform's.
+    pub extra_roots: Vec<std::path::PathBuf>,
+}
+
+impl Config {
+    pub fn new(connection: ConnectionString) -> Self {
+        Self {
+            connection,
+            tokens: None,
+            entities: Vec::new(),
+            settle: Settle::default(),
+            operation_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
+            backoff: (Duration::from_millis(200), Duration::from_secs(30)),
+            extra_roots: Vec::new(),
+        }
+    }
+}

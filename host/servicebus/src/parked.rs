@@ -1,0 +1,211 @@
+//! The messages of a session that are parked: copies on the queue beside (P16 to P21).
+//!
+//! The queue has sessions, no time to live and the largest delivery limit. A look peeks first, so that a session without parked messages costs
+//! one request and locks nothing; then it takes the session there and one copy, and further ones only as far as the lowest parking number is
+//! behind them. What is not wanted goes back by closing, never by abandoning (P19).
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use sprag_core::{
+    ids::{EntityName, SequenceNumber, SessionId},
+    message::{Delivery, Message, MessageType, Origin, Value, property},
+};
+use sprag_transport::{Error, Parked, Settlement};
+use tokio::{sync::Mutex, time::Instant};
+use tracing::debug;
+
+use crate::{
+    address,
+    fault::{Fault, condition},
+    link::{Arrival, Link},
+    management::Management,
+    settle::{self, Hand, Hands},
+    transport::Shared,
+};
+
+/// A session that was just given back may still look held: this long, it is asked for again before it counts as busy.
+const BUSY_AFTER: Duration = Duration::from_millis(300);
+/// A copy that was seen comes within this time, or somebody else has it.
+const COPY_WAIT: Duration = Duration::from_secs(5);
+
+pub(crate) struct ParkedSide {
+    shared: Arc<Shared>,
+    entity: EntityName,
+    id: SessionId,
+    held: Mutex<Option<Held>>,
+}
+
+struct Held {
+    link: Arc<Link>,
+    management: Management,
+    /// Taken on the way to a copy with a lower number.
+    aside: VecDeque<Arrival>,
+}
+
+impl ParkedSide {
+    pub(crate) fn new(shared: Arc<Shared>, source: EntityName, id: SessionId) -> Self {
+        Self { entity: address::parked(&source), shared, id, held: Mutex::default() }
+    }
+
+    /// The copy with the lowest parking number.
+    pub(crate) async fn receive(&self, hands: &Hands) -> Result<Parked, Error> {
+        let mut held = self.held.lock().await;
+        if hands.holds(Origin::Parked) {
+            return Err(Error::Refused("a parked copy is in hand: it is settled before the next one".into()));
+        }
+        match self.find(&mut held).await {
+            Ok(Some((arrival, link))) => {
+                let lock = self.shared.locks.next();
+                hands.put(lock, Hand { arrival: arrival.clone(), link, origin: Origin::Parked });
+                let settings = self.shared.settings(&self.entity, true);
+                Ok(Parked::Copy(settle::delivery(arrival, lock, Origin::Parked, &settings)))
+            }
+            Ok(None) => Ok(Parked::Empty { certain: false }),
+            Err(fault) if fault.is(condition::SESSION_HELD) => Ok(Parked::Busy),
+            Err(fault) => {
+                *held = None;
+                Err(fault.about(&self.entity))
+            }
+        }
+    }
+
+    async fn find(&self, held: &mut Option<Held>) -> Result<Option<(Arrival, Arc<Link>)>, Fault> {
+        if held.as_ref().is_some_and(|held| held.link.end().is_some()) {
+            *held = None;
+        }
+        let mut lowest: Option<u32> = None;
+        let mut seen = false;
+        let look = Management::of(&self.shared.client, &self.entity);
+        look.walk(Some(&self.id), SequenceNumber(0), |received| {
+            seen = true;
+            let number = received.parked_as();
+            lowest = [lowest, number].into_iter().flatten().min();
+            true
+        })
+        .await?;
+        if !seen {
+            return Ok(None);
+        }
+        if held.is_none() {
+            let (link, _since) = self.shared.named(&self.entity, &self.id, BUSY_AFTER).await?;
+            let management = Management::of_link(&link, &self.entity);
+            *held = Some(Held { link: Arc::new(link), management, aside: VecDeque::new() });
+        }
+        let side = held.as_mut().expect("it was just taken");
+        let is_lowest = |arrival: &Arrival| lowest.is_none() || arrival.received.parked_as() == lowest;
+        if let Some(at) = side.aside.iter().position(is_lowest) {
+            let arrival = side.aside.remove(at).expect("it was just found");
+            return Ok(Some((arrival, Arc::clone(&side.link))));
+        }
+        let until = Instant::now() + COPY_WAIT;
+        while let Some(arrival) = side.link.receive(until).await? {
+            if is_lowest(&arrival) {
+                return Ok(Some((arrival, Arc::clone(&side.link))));
+            }
+            side.aside.push_back(arrival);
+        }
+        Ok(None)
+    }
+
+    /// Sends a copy. The delivery itself stays to be settled.
+    pub(crate) async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
+        let copy = copy_of(&delivery.message, &self.id, sequence, delivery.id_assigned);
+        self.shared.send(&self.entity, &[copy]).await
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        hands: &Hands,
+        lock: sprag_core::message::LockToken,
+        hand: &Hand,
+        settlement: Settlement,
+    ) -> Result<(), Error> {
+        if matches!(settlement, Settlement::Release | Settlement::Abandon) {
+            self.close().await;
+            hands.forget(Origin::Parked);
+            return Ok(());
+        }
+        let held = self.held.lock().await;
+        let Some(side) = held.as_ref().filter(|side| Arc::ptr_eq(&side.link, &hand.link)) else {
+            hands.take(lock);
+            return Err(Error::LockLost);
+        };
+        let how = self.shared.client.config.settle;
+        let result = settle::settle(how, &side.management, Some(&self.id), hand, settlement).await;
+        if result.as_ref().is_ok() || result.as_ref().is_err_and(Fault::is_lock_lost) {
+            hands.take(lock);
+        }
+        result.map_err(|fault| fault.about(&self.entity))
+    }
+
+    pub(crate) async fn renew(&self) -> Result<(), Error> {
+        let held = self.held.lock().await;
+        let Some(side) = held.as_ref() else { return Ok(()) };
+        side.management.renew_session(&self.id).await.map_err(|fault| fault.about(&self.entity))
+    }
+
+    /// Gives back what is held, uncounted as far as the broker lets.
+    pub(crate) async fn close(&self) {
+        if let Some(side) = self.held.lock().await.take() {
+            debug!(session = %self.id, aside = side.aside.len(), "parked messages are given back");
+            side.link.close().await;
+        }
+    }
+}
+
+/// The copy says whose it is and which one, and keeps the message's own id. Whose it is, only a message of the host's own says itself: an event
+/// with that property was not written by us (P31), and parked it would be believed.
+fn copy_of(message: &Message, id: &SessionId, sequence: u32, id_assigned: bool) -> Message {
+    let mut copy = message.clone();
+    copy.session_id = Some(id.clone());
+    copy.scheduled_for = None;
+    // Parked messages have no time to live (P19).
+    copy.time_to_live = None;
+    copy.set_property(property::DEFERRAL_SEQUENCE, Value::Uint(sequence));
+    copy.set_property(property::ORIGINAL_SESSION_ID, Value::string(id.as_str()));
+    if message.message_type() == MessageType::Event {
+        match &message.message_id {
+            Some(source) if !id_assigned => {
+                copy.set_property(property::INBOX_MESSAGE_ID, Value::string(source.as_str()));
+            }
+            _ => drop(copy.properties.remove(property::INBOX_MESSAGE_ID)),
+        }
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: Option<MessageType>, inbox: Option<&str>) -> Message {
+        let mut message = Message { message_id: Some("own".into()), ..Message::default() };
+        if let Some(kind) = kind {
+            message.set_property(property::MESSAGE_TYPE, Value::string(kind.name()));
+        }
+        if let Some(inbox) = inbox {
+            message.set_property(property::INBOX_MESSAGE_ID, Value::string(inbox));
+        }
+        message
+    }
+
+    /// P31: a forged word on whose an event is does not come to be believed by parking it.
+    #[test]
+    fn an_event_is_its_own() {
+        let whose = |message: &Message, assigned| {
+            copy_of(message, &"s".into(), 3, assigned).text_property(property::INBOX_MESSAGE_ID).map(str::to_owned)
+        };
+        assert_eq!(whose(&message(None, None), false).as_deref(), Some("own"));
+        assert_eq!(whose(&message(None, Some("victim")), false).as_deref(), Some("own"));
+        assert_eq!(whose(&message(None, Some("victim")), true), None);
+        assert_eq!(whose(&message(Some(MessageType::Resubmission), Some("m0")), false).as_deref(), Some("m0"));
+    }
+
+    #[test]
+    fn a_copy_has_no_time_to_live() {
+        let sent = Message { time_to_live: Some(Duration::from_secs(1)), ..message(None, None) };
+        let copy = copy_of(&sent, &"s".into(), u32::MAX, false);
+        assert_eq!(copy.time_to_live, None);
+        assert_eq!(copy.property(property::DEFERRAL_SEQUENCE).and_then(Value::as_i64), Some(u32::MAX.into()));
+    }
+}

@@ -1,0 +1,338 @@
+//! What goes wrong between a host and a broker that is not near.
+
+mod support;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use sprag_broker::EntitySpec;
+use sprag_core::message::{Body, Message};
+use sprag_servicebus::{Config, ServiceBus, Settle};
+use sprag_transport::{Error, Part, Session, Settlement, Transport};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::Instant,
+};
+
+use support::{Broker, any_port, config};
+
+const EVENTUALLY: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(30);
+
+fn specs() -> Vec<EntitySpec> {
+    let sessions = |name: &str, seconds| EntitySpec {
+        requires_session: true,
+        lock_duration: Duration::from_secs(seconds),
+        ..EntitySpec::queue(name)
+    };
+    vec![sessions("orders", 30), sessions("orders.deferred", 30), sessions("short", 1), EntitySpec::queue("mails")]
+}
+
+fn message(session: Option<&str>, id: &str) -> Message {
+    Message {
+        message_id: Some(id.into()),
+        session_id: session.map(Into::into),
+        body: Body::Data(Bytes::from_static(b"x")),
+        ..Message::default()
+    }
+}
+
+/// A way to the broker that can be cut and stopped.
+struct Way {
+    address: SocketAddr,
+    cut: watch::Sender<u32>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Way {
+    async fn to(broker: SocketAddr) -> Self {
+        let listener = TcpListener::bind(any_port()).await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (cut, cuts) = watch::channel(0);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stopped);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (mut cuts, stops) = (cuts.clone(), Arc::clone(&stops));
+                cuts.mark_unchanged();
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(broker).await else { return };
+                    let (client_in, client_out) = client.into_split();
+                    let (server_in, server_out) = server.into_split();
+                    tokio::select! {
+                        () = pass(client_in, server_out, &stops) => {}
+                        () = pass(server_in, client_out, &stops) => {}
+                        _cut = cuts.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { address, cut, stopped }
+    }
+
+    /// Every connection ends.
+    fn cut(&self) {
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Nothing gets through, and nothing is closed.
+    fn stop(&self, stopped: bool) {
+        self.stopped.store(stopped, SeqCst);
+    }
+}
+
+async fn pass(
+    mut from: impl tokio::io::AsyncRead + Unpin,
+    mut to: impl tokio::io::AsyncWrite + Unpin,
+    stopped: &AtomicBool,
+) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        match from.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            // What comes meanwhile is lost, as on a way that is broken.
+            Ok(_) if stopped.load(SeqCst) => {}
+            Ok(len) => {
+                if to.write_all(&buffer[..len]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+struct Bench {
+    broker: Broker,
+    way: Way,
+    transport: ServiceBus,
+    _dir: tempfile::TempDir,
+}
+
+async fn bench(change: impl FnOnce(&mut Config)) -> Bench {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let broker = Broker::start(dir.path(), specs(), any_port()).await;
+    let way = Way::to(broker.address()).await;
+    let mut config = config(way.address, &specs());
+    config.backoff = (Duration::from_millis(20), Duration::from_millis(200));
+    change(&mut config);
+    let transport = ServiceBus::new(config).expect("it needs nothing");
+    Bench { broker, way, transport, _dir: dir }
+}
+
+async fn session(transport: &ServiceBus) -> Arc<dyn Session> {
+    transport.accept_next(&"orders".into(), EVENTUALLY).await.expect("accepting works").expect("a session is offered")
+}
+
+fn is_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert!(matches!(result, Err(Error::LockLost)), "{result:?}");
+}
+
+/// Tries until it works: how a loop of the host behaves.
+async fn eventually<T, F: Future<Output = Result<T, Error>>>(mut work: impl FnMut() -> F) -> T {
+    let until = Instant::now() + EVENTUALLY;
+    loop {
+        match work().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < until, "{error:?}"),
+        }
+        tokio::time::sleep(SOON).await;
+    }
+}
+
+/// A86, A27: who holds a session over a connection that is cut learns of it at the next call, and the session comes anew.
+#[tokio::test]
+async fn a_session_is_lost_with_its_connection() {
+    let bench = bench(|_| {}).await;
+    let orders = "orders".into();
+    bench.transport.send(&orders, vec![message(Some("s"), "1"), message(Some("s"), "2")]).await.expect("it is taken");
+    let held = session(&bench.transport).await;
+    let delivery = held.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    let waiting = {
+        let held = Arc::clone(&held);
+        tokio::spawn(async move { held.receive(EVENTUALLY).await })
+    };
+    bench.way.cut();
+    is_lost(waiting.await.expect("no panic"));
+    is_lost(held.settle(delivery.lock, Settlement::Complete).await);
+    is_lost(held.set_state(Some(Bytes::from_static(b"late"))).await);
+    is_lost(held.renew().await);
+    assert_eq!(held.remaining(), Duration::ZERO);
+    let again = eventually(|| async {
+        bench.transport.accept_next(&orders, EVENTUALLY).await?.ok_or(Error::Unavailable("none yet".into()))
+    })
+    .await;
+    let first = again.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    assert_eq!(first.message.message_id.as_ref().map(|id| id.as_str()), Some("1"), "in its place");
+    again.settle(first.lock, Settlement::Complete).await.expect("it is completed");
+}
+
+/// A79, A87: sends and receives heal, each with the first call that finds the connection gone or the next.
+#[tokio::test]
+async fn connections_are_made_again() {
+    let bench = bench(|_| {}).await;
+    let mails = "mails".into();
+    for round in 0..5 {
+        let id = format!("m-{round}");
+        eventually(|| bench.transport.send(&mails, vec![message(None, &id)])).await;
+        let got = eventually(|| async {
+            let got = bench.transport.receive(&mails, 1, Duration::from_secs(5)).await?;
+            got.into_iter().next().ok_or(Error::Unavailable("none yet".into()))
+        })
+        .await;
+        bench.way.cut();
+        // The lock is the entity's, so it outlives the connection.
+        eventually(|| bench.transport.settle(&mails, got.lock, Settlement::Complete)).await;
+        assert!(bench.broker.handle.counts().connections <= 2);
+    }
+    let left =
+        eventually(|| bench.transport.peek(&mails, Part::Active, None, sprag_core::ids::SequenceNumber(0), 100)).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The broker stops and starts on the same folder: what was accepted is there, and the transport finds it again by itself.
+#[tokio::test]
+async fn a_broker_that_was_away_is_found_again() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let broker = Broker::start(dir.path(), specs(), any_port()).await;
+    let address = broker.address();
+    let mut config = config(address, &specs());
+    config.backoff = (Duration::from_millis(20), Duration::from_millis(200));
+    let transport = ServiceBus::new(config).expect("it needs nothing");
+    transport.send(&"orders".into(), vec![message(Some("s"), "1")]).await.expect("it is taken");
+    let held = session(&transport).await;
+    held.set_state(Some(Bytes::from_static(b"{}"))).await.expect("state is written");
+    let accepting = {
+        let transport = transport.clone();
+        tokio::spawn(async move { transport.accept_next(&"orders".into(), EVENTUALLY).await.map(|it| it.is_some()) })
+    };
+    broker.stop().await;
+    is_lost(held.state().await);
+    let waited = accepting.await.expect("no panic");
+    assert!(matches!(waited, Err(Error::Unavailable(_)) | Ok(false)), "{waited:?}");
+    let away = transport.send(&"orders".into(), vec![message(Some("s"), "never")]).await;
+    assert!(matches!(away, Err(Error::Unavailable(_))), "{away:?}");
+
+    let _broker = Broker::start(dir.path(), specs(), address).await;
+    let again = eventually(|| async {
+        transport
+            .accept_next(&"orders".into(), Duration::from_secs(2))
+            .await?
+            .ok_or(Error::Unavailable("none yet".into()))
+    })
+    .await;
+    assert_eq!(again.state().await.expect("state is read"), Some(Bytes::from_static(b"{}")));
+    let first = again.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    assert_eq!(first.message.message_id.as_ref().map(|id| id.as_str()), Some("1"));
+}
+
+/// A12: a way that lets nothing through and closes nothing is noticed by the broker's silence, and calls end.
+#[tokio::test]
+async fn a_broken_way_is_noticed() {
+    let bench = bench(|config| {
+        config.idle_timeout = Duration::from_secs(1);
+        config.operation_timeout = Duration::from_secs(2);
+    })
+    .await;
+    let orders = "orders".into();
+    bench.transport.send(&orders, vec![message(Some("s"), "1")]).await.expect("it is taken");
+    let held = session(&bench.transport).await;
+    bench.way.stop(true);
+    let begun = Instant::now();
+    let waited = held.receive(EVENTUALLY).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "noticed after {:?}", begun.elapsed());
+    is_lost(waited);
+    let begun = Instant::now();
+    let accepted = bench.transport.accept_next(&orders, SOON).await.map(|it| it.is_some());
+    assert!(matches!(accepted, Err(Error::Unavailable(_))), "{accepted:?}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "given up after {:?}", begun.elapsed());
+    bench.way.stop(false);
+    bench.way.cut();
+    eventually(|| bench.transport.send(&orders, vec![message(Some("s"), "2")])).await;
+}
+
+/// A request that nobody waits for any more leaves nothing: the next one gets its own answer (azservicebus hands out the last one's).
+#[tokio::test]
+async fn a_dropped_request_is_nobodys() {
+    let bench = bench(|_| {}).await;
+    let orders = "orders".into();
+    for id in ["a", "b"] {
+        bench.transport.send(&orders, vec![message(Some(id), id)]).await.expect("it is taken");
+    }
+    let (a, b) = (session(&bench.transport).await, session(&bench.transport).await);
+    for held in [&a, &b] {
+        held.set_state(Some(Bytes::copy_from_slice(held.id().as_str().as_bytes()))).await.expect("state is written");
+    }
+    for _ in 0..50 {
+        tokio::select! {
+            biased;
+            _answered = a.state() => {}
+            () = tokio::task::yield_now() => {}
+        }
+        let state = b.state().await.expect("state is read");
+        assert_eq!(state.as_deref(), Some(b.id().as_str().as_bytes()));
+    }
+}
+
+/// A07, A30: a session whose lock has lapsed says so once, at every call, and the next holder is not disturbed.
+#[tokio::test]
+async fn a_lapsed_lock_is_seen() {
+    let bench = bench(|_| {}).await;
+    let short = "short".into();
+    bench.transport.send(&short, vec![message(Some("s"), "1")]).await.expect("it is taken");
+    let held = bench.transport.accept_next(&short, EVENTUALLY).await.expect("accepting works").expect("one is offered");
+    let delivery = held.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    is_lost(held.settle(delivery.lock, Settlement::Complete).await);
+    let next = bench.transport.accept_next(&short, EVENTUALLY).await.expect("accepting works").expect("one is offered");
+    let again = next.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    drop(held);
+    next.settle(again.lock, Settlement::Complete).await.expect("it is the next one's");
+}
+
+/// `settle = "link"`: the same, as far as it can be seen.
+#[tokio::test]
+async fn settling_by_the_link() {
+    let bench = bench(|config| config.settle = Settle::Link).await;
+    let orders = "orders".into();
+    bench.transport.send(&orders, vec![message(Some("s"), "1"), message(Some("s"), "2")]).await.expect("it is taken");
+    let held = session(&bench.transport).await;
+    for (id, settlement) in [
+        ("1", Settlement::Complete),
+        ("2", Settlement::DeadLetter { reason: "Why".into(), description: "because".into() }),
+    ] {
+        let delivery = held.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+        assert_eq!(delivery.message.message_id.as_ref().map(|id| id.as_str()), Some(id));
+        held.settle(delivery.lock, settlement).await.expect("it is settled");
+    }
+    let dead = eventually(|| async {
+        let dead =
+            bench.transport.peek(&orders, Part::DeadLetters, None, sprag_core::ids::SequenceNumber(0), 10).await?;
+        dead.into_iter().next().ok_or(Error::Unavailable("not yet".into()))
+    })
+    .await;
+    assert_eq!(
+        (dead.dead_letter_reason.as_deref(), dead.dead_letter_description.as_deref()),
+        (Some("Why"), Some("because"))
+    );
+}
+
+/// A wrong key is no reason to hang, and says what is wrong.
+#[tokio::test]
+async fn a_wrong_key_is_named() {
+    let bench = bench(|config| {
+        let key = sprag_servicebus::Credential::Key { name: "RootManageSharedAccessKey".into(), key: "guess".into() };
+        config.connection.credential = key;
+    })
+    .await;
+    let refused = bench.transport.send(&"mails".into(), vec![message(None, "1")]).await;
+    assert!(matches!(&refused, Err(Error::Unavailable(text)) if text.contains("not authorized")), "{refused:?}");
+}
