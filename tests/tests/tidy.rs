@@ -62,6 +62,7 @@ fn crates_know_only_what_the_architecture_says() {
         ("store", &["core"]),
         ("transport", &["core", "store"]),
         ("broker", &["core", "store", "transport"]),
+        ("servicebus", &["amqp", "core", "transport"]),
         ("runtime", &["core"]),
         ("worker", &["core", "store", "transport", "runtime"]),
         ("console", &["core"]),
