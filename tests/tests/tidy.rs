@@ -63,7 +63,7 @@ fn crates_know_only_what_the_architecture_says() {
         ("transport", &["core", "store"]),
         ("broker", &["core", "store", "transport"]),
         ("gateway", &["core", "broker", "amqp"]),
-        ("servicebus", &["core", "transport"]),
+        ("servicebus", &["amqp", "core", "transport"]),
         ("runtime", &["core"]),
         ("worker", &["core", "store", "transport", "runtime"]),
         ("console", &["core"]),

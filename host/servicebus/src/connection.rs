@@ -43,6 +43,8 @@ pub(crate) struct Client {
     tokens: Arc<dyn TokenSource>,
     tls: Option<Tls>,
     state: tokio::sync::Mutex<Dialling>,
+    /// Before every name: another host may have the same process id, and a link of the same name would be taken for ours.
+    process: String,
     names: AtomicU64,
 }
 
@@ -82,13 +84,16 @@ impl Client {
             false => Some(Tls::new(&config)?),
         };
         let tokens = config.tokens.clone().unwrap_or_else(|| Arc::new(config.connection.credential.clone()));
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(crate::BuildError::Random)?;
+        let process = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let state = Dialling { current: None, failures: 0, not_before: Instant::now() };
-        Ok(Self { config, tokens, tls, state: tokio::sync::Mutex::new(state), names: AtomicU64::new(1) })
+        Ok(Self { config, tokens, tls, state: tokio::sync::Mutex::new(state), process, names: AtomicU64::new(1) })
     }
 
-    /// A name that no other link of this process has.
+    /// A name that no other link has.
     pub(crate) fn unique_name(&self, what: &str) -> String {
-        format!("sprag-{}-{}-{what}", std::process::id(), self.names.fetch_add(1, Relaxed))
+        format!("sprag-{}-{}-{what}", self.process, self.names.fetch_add(1, Relaxed))
     }
 
     /// The connection, a new one if need be. Waits out the pause after a failure.

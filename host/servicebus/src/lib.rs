@@ -47,4 +47,6 @@ pub enum BuildError {
     Roots { file: std::path::PathBuf, problem: String },
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
 }

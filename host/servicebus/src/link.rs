@@ -112,6 +112,19 @@ impl Link {
         self.shared.state.lock().end.clone()
     }
 
+    /// Once the link has ended.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.shared.state.lock().end.is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// The next message, once there is one; none after `until`.
     pub(crate) async fn receive(&self, until: Instant) -> Result<Option<Arrival>, Fault> {
         let mut asked = false;

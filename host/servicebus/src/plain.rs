@@ -63,17 +63,8 @@ async fn watch(shared: Weak<Shared>, source: EntityName, link: Arc<Link>) {
     loop {
         let arrived = link.arrived(until).await;
         let Some(shared) = shared.upgrade() else { return };
-        let mut idle = shared.plain.idle.lock();
-        let Some(links) = idle.get_mut(&source) else { return };
-        // On loan again: it has its own watch when it comes back.
-        let Some(at) = links.iter().position(|one| Arc::ptr_eq(one, &link)) else { return };
-        if !arrived || link.end().is_some() {
-            links.swap_remove(at);
-            return;
-        }
-        let left = link.left_over();
-        drop(idle);
-        for arrival in left {
+        let Some(unwanted) = shared.plain.unwanted(&source, &link, arrived) else { return };
+        for arrival in unwanted {
             give_back(&shared, &source, &link, arrival).await;
         }
     }
@@ -108,6 +99,19 @@ impl Drop for Got {
 impl Plain {
     fn hands(&self, source: &EntityName) -> Arc<Hands> {
         Arc::clone(self.hands.lock().entry(source.clone()).or_default())
+    }
+
+    /// What has come on a link that nobody has borrowed. None when it needs no watch any more.
+    fn unwanted(&self, source: &EntityName, link: &Arc<Link>, arrived: bool) -> Option<Vec<Arrival>> {
+        let mut idle = self.idle.lock();
+        let links = idle.get_mut(source)?;
+        // On loan again, it has another watch when it comes back.
+        let at = links.iter().position(|one| Arc::ptr_eq(one, link))?;
+        if !arrived || link.end().is_some() {
+            links.swap_remove(at);
+            return None;
+        }
+        Some(link.left_over())
     }
 
     fn idle(&self, source: &EntityName) -> Option<Arc<Link>> {

@@ -152,6 +152,8 @@ impl Session for HeldSession {
             let until = wanted.min(*self.until.lock());
             tokio::select! {
                 () = changed => {}
+                // The check says what it means.
+                () = self.link.ended() => {}
                 () = tokio::time::sleep_until(until) => {
                     self.check()?;
                     if Instant::now() >= wanted {

@@ -161,7 +161,9 @@ async fn a_session_is_lost_with_its_connection() {
         tokio::spawn(async move { held.receive(EVENTUALLY).await })
     };
     bench.way.cut();
+    let begun = Instant::now();
     is_lost(waiting.await.expect("no panic"));
+    assert!(begun.elapsed() < Duration::from_secs(5), "it was told after {:?}", begun.elapsed());
     is_lost(held.settle(delivery.lock, Settlement::Complete).await);
     is_lost(held.set_state(Some(Bytes::from_static(b"late"))).await);
     is_lost(held.renew().await);
