@@ -1,6 +1,6 @@
 //! What the figures are compared to: the same rows in plain SQLite, in batches of 256, each batch on the disk before the next.
 
-use std::{path::Path, time::Instant};
+use std::{fs::File, io::Write as _, path::Path, time::Instant};
 
 use rusqlite::Connection;
 
@@ -55,4 +55,19 @@ fn in_batches(
         connection.execute_batch("COMMIT").expect("commit");
     }
     messages as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Milliseconds that one fsync of 4 KiB takes: the median of 50.
+pub(crate) fn fsync(dir: &Path) -> f64 {
+    let mut file = File::create(dir.join("fsync-probe")).expect("a file");
+    let mut took: Vec<f64> = (0..50)
+        .map(|_| {
+            file.write_all(&[0; 4_096]).expect("written");
+            let begun = Instant::now();
+            file.sync_data().expect("synchronized");
+            begun.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    took.sort_unstable_by(f64::total_cmp);
+    took[took.len() / 2]
 }

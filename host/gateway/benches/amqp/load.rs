@@ -1,6 +1,7 @@
 //! What clients do to the broker while it is measured. Every answer is awaited and looked at.
 
 use std::{
+    collections::VecDeque,
     path::Path,
     sync::{
         Arc,
@@ -9,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use sprag_amqp::{
-    message::{BATCH_FORMAT, write_data},
-    performative::DeliveryState,
+    message::{BATCH_FORMAT, Sections, write_data},
+    performative::{DeliveryState, Performative, Role},
 };
 use tokio::{
     net::TcpStream,
@@ -29,6 +31,8 @@ pub(crate) const SENDERS: usize = 32;
 pub(crate) const BATCH: usize = 100;
 pub(crate) const RECEIVERS: usize = 8;
 pub(crate) const CREDIT: u32 = 100;
+/// Completions that a receiver with many handlers at work waits for at a time.
+pub(crate) const IN_FLIGHT: usize = 16;
 pub(crate) const CONNECTIONS: usize = 1_000;
 pub(crate) const HELD: usize = 10_000;
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -82,43 +86,39 @@ pub(crate) async fn sends(folder: &Path, batch: usize, time: Duration) -> f64 {
     sent as f64 / (ended - begun).as_secs_f64()
 }
 
-/// Messages per second that are received and completed; each receiver has a connection and settles one message at a time.
-pub(crate) async fn receives(folder: &Path, messages: usize) -> f64 {
+/// Messages per second that are received and completed. Each receiver has a connection, and asks for outcomes without waiting until
+/// `in_flight` of them are not answered.
+pub(crate) async fn receives(folder: &Path, messages: usize, in_flight: usize) -> f64 {
     let broker = Arc::new(Broker::start(folder));
     let mut client = broker.client().await;
     let link = client.sender(QUEUE).await.expect("a link");
-    for _ in 0..messages / BATCH {
+    let batches = messages / BATCH;
+    for _ in 0..batches {
         send(&mut client, link, BATCH).await;
     }
-    let messages = messages / BATCH * BATCH;
 
     let ready = Arc::new(Barrier::new(RECEIVERS + 1));
-    let completed = Arc::new(AtomicUsize::new(0));
-    let (all, ended) = watch::channel(false);
+    let left = Arc::new(AtomicUsize::new(batches * BATCH));
+    let (all, mut ended) = watch::channel(false);
     let all = Arc::new(all);
     let mut receivers = JoinSet::new();
     for _ in 0..RECEIVERS {
-        let (broker, ready, completed) = (Arc::clone(&broker), Arc::clone(&ready), Arc::clone(&completed));
+        let (broker, ready, left) = (Arc::clone(&broker), Arc::clone(&ready), Arc::clone(&left));
         let (all, mut ended) = (Arc::clone(&all), ended.clone());
         receivers.spawn(async move {
             let mut client = broker.client().await;
             let link = client.receiver(QUEUE, 0).await.expect("a link");
             ready.wait().await;
             client.give(link, 0, CREDIT, false).await;
-            let mut received = 0;
+            let mut receiver =
+                Receiver { client, link, in_flight, in_hand: VecDeque::new(), open: 0, received: 0, completed: 0 };
             loop {
-                let got = tokio::select! {
-                    got = client.receive(link) => got,
+                let completed = tokio::select! {
+                    completed = receiver.step() => completed,
                     // The sender of this is held by this task.
                     _ = ended.changed() => break,
                 };
-                assert_eq!(got.body().len(), BODY);
-                received += 1;
-                assert_eq!(client.settle(got.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
-                if received % (CREDIT / 2) == 0 {
-                    client.give(link, received, CREDIT, false).await;
-                }
-                if completed.fetch_add(1, Relaxed) + 1 == messages {
+                if completed > 0 && left.fetch_sub(completed, Relaxed) == completed {
                     all.send_replace(true);
                 }
             }
@@ -126,11 +126,74 @@ pub(crate) async fn receives(folder: &Path, messages: usize) -> f64 {
     }
     ready.wait().await;
     let begun = Instant::now();
-    let mut ended = ended;
     ended.changed().await.expect("the receivers hold the other end");
     let took = begun.elapsed();
     receivers.join_all().await;
-    messages as f64 / took.as_secs_f64()
+    (batches * BATCH) as f64 / took.as_secs_f64()
+}
+
+struct Receiver {
+    client: Client,
+    link: u32,
+    in_flight: usize,
+    /// Received and not worked on.
+    in_hand: VecDeque<u32>,
+    /// Outcomes that are not answered.
+    open: usize,
+    received: u32,
+    completed: u32,
+}
+
+enum Heard {
+    Message(u32),
+    Completed(usize),
+}
+
+impl Receiver {
+    /// Hears one thing and does what follows. Answers how many messages are completed by it.
+    async fn step(&mut self) -> usize {
+        let heard = self.client.wanted(|said, payload| match said {
+            Performative::Transfer(transfer) => {
+                assert!(!transfer.more, "it fits in a frame");
+                let data = Sections::find(payload.clone()).and_then(|sections| sections.data()).expect("a message");
+                assert_eq!(data.iter().map(Bytes::len).sum::<usize>(), BODY);
+                Some(Heard::Message(transfer.delivery_id.expect("the first frame of a delivery has its number")))
+            }
+            Performative::Disposition(said) => {
+                assert_eq!(
+                    (said.role, said.settled, &said.state),
+                    (Role::Sender, true, &Some(DeliveryState::Accepted))
+                );
+                Some(Heard::Completed((said.last.unwrap_or(said.first) - said.first) as usize + 1))
+            }
+            _ => None,
+        });
+        let done = match heard.await {
+            Heard::Message(id) => {
+                self.received += 1;
+                self.in_hand.push_back(id);
+                0
+            }
+            Heard::Completed(count) => {
+                self.open -= count;
+                count
+            }
+        };
+        while self.open < self.in_flight
+            && let Some(id) = self.in_hand.pop_front()
+        {
+            self.client.dispose(id, id, DeliveryState::Accepted, false).await;
+            self.open += 1;
+        }
+        let half = CREDIT / 2;
+        let before = self.completed / half;
+        self.completed += u32::try_from(done).expect("no more than there are messages");
+        if self.completed / half > before {
+            let held = self.received - self.completed;
+            self.client.give(self.link, self.received, CREDIT - held, false).await;
+        }
+        done
+    }
 }
 
 /// From the start of the process, in a folder with nothing in it, until a client may send.

@@ -85,7 +85,8 @@ fn main() {
         bench.send("batches", load::BATCH, BATCHES_GOAL, &mut report);
     }
     if wanted("receive") {
-        bench.receive(&mut report);
+        bench.receive("receive", 1, &mut report);
+        bench.receive("receive_many", load::IN_FLIGHT, &mut report);
     }
     if wanted("crowd") {
         bench.crowd(&mut report);
@@ -157,6 +158,17 @@ fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
+/// A figure beside its limit.
+struct Row<'a> {
+    name: &'a str,
+    title: &'a str,
+    /// What SQLite does meanwhile.
+    rows: &'a str,
+    /// Messages that wait for an answer at a time.
+    in_flight: usize,
+    goal: f64,
+}
+
 struct Bench<'a> {
     executor: Runtime,
     base: &'a Path,
@@ -186,49 +198,53 @@ impl Bench<'_> {
     fn send(&self, name: &str, batch: usize, goal: f64, report: &mut Report) {
         let time = Duration::from_secs(if self.quick { 1 } else { 3 });
         let title = format!("{} senders, a connection each, {batch} in a transfer, outcome awaited", load::SENDERS);
-        self.beside_sqlite(name, &title, "inserts", goal, report, |dir, limit| {
+        let row = Row { name, title: &title, rows: "inserts", in_flight: load::SENDERS * batch, goal };
+        self.beside_sqlite(&row, report, |dir, limit| {
             (self.executor.block_on(load::sends(dir, batch, time)), limit.insert)
         });
     }
 
-    fn receive(&self, report: &mut Report) {
+    fn receive(&self, name: &str, in_flight: usize, report: &mut Report) {
         let messages = if self.quick { 10_000 } else { 40_000 };
         let title = format!(
-            "{} receivers, a connection each, credit {}, each message completed and the outcome awaited before the next",
+            "{} receivers, a connection each, credit {}, {in_flight} completions at a time each, outcome awaited",
             load::RECEIVERS,
             load::CREDIT
         );
-        self.beside_sqlite("receive", &title, "deletes", RECEIVE_GOAL, report, |dir, limit| {
-            (self.executor.block_on(load::receives(dir, messages)), limit.delete)
+        let row =
+            Row { name, title: &title, rows: "deletes", in_flight: load::RECEIVERS * in_flight, goal: RECEIVE_GOAL };
+        self.beside_sqlite(&row, report, |dir, limit| {
+            (self.executor.block_on(load::receives(dir, messages, in_flight)), limit.delete)
         });
     }
 
-    fn beside_sqlite(
-        &self,
-        name: &str,
-        title: &str,
-        rows: &str,
-        goal: f64,
-        report: &mut Report,
-        run: impl Fn(&Path, limit::Limit) -> (f64, f64),
-    ) {
-        let (mut rates, mut limits, mut ratios) = (vec![], vec![], vec![]);
+    fn beside_sqlite(&self, row: &Row<'_>, report: &mut Report, run: impl Fn(&Path, limit::Limit) -> (f64, f64)) {
+        let Row { name, title, rows, in_flight, goal } = *row;
+        let (mut rates, mut limits, mut ratios, mut fsyncs) = (vec![], vec![], vec![], vec![]);
         for _ in 0..self.rounds() {
             let messages = if self.quick { 20_000 } else { 100_000 };
             let limit = self.in_folder(|dir| limit::sqlite(dir, messages, load::BODY));
+            fsyncs.push(self.in_folder(limit::fsync));
             let (rate, limit) = self.in_folder(|dir| run(dir, limit));
             rates.push(rate);
             limits.push(limit);
             ratios.push(rate / limit);
         }
-        let (rate, limit, ratio) = (Spread::of(rates), Spread::of(limits), Spread::of(ratios));
+        let (rate, limit, ratio, fsync) =
+            (Spread::of(rates), Spread::of(limits), Spread::of(ratios), Spread::of(fsyncs));
         println!("\n{name}: {title}, {} rounds", self.rounds());
         println!("  plain batched SQLite {rows} {limit} messages/s");
+        // Clients that wait can have no more answers from one write than they have asked for.
+        println!(
+            "  fsync                        {fsync:.2} ms, for {in_flight} that wait: {:.0} messages/s",
+            in_flight as f64 * 1e3 / fsync.median
+        );
         println!("  the broker                   {rate} messages/s   goal {goal:.0}: {}", verdict(rate.median >= goal));
         println!("  of that limit                {ratio:.2}");
         report.put(&format!("amqp_{name}_per_s"), rate.json());
         report.put(&format!("amqp_{name}_sqlite_limit"), limit.json());
         report.put(&format!("amqp_{name}_of_sqlite_limit"), ratio.json());
+        report.put(&format!("amqp_{name}_fsync_ms"), fsync.json());
     }
 
     fn crowd(&self, report: &mut Report) {
