@@ -1,8 +1,9 @@
 //! How fast the broker is over AMQP, next to plain batched SQLite that writes the same rows in the same run.
 //!
-//! `cargo bench -p sprag-gateway --bench amqp -- [--quick] [--json FILE] [--only PART]`. Parts: ready, send, batches, receive, crowd. The broker is
-//! a process of its own; the clients are in this one, over TCP, and share the machine with it. They are the client of the tests, which
-//! costs less than an SDK: the figures are the broker's, not an SDK's.
+//! `cargo bench -p sprag-gateway --bench amqp -- [--quick] [--json FILE] [--only PART]`. Parts: ready, send, batches, receive, crowd.
+//! The broker is a process of its own; the clients are in this one, over TCP, and share the machine with it. They are the client of the
+//! tests, which costs less than an SDK: the figures are the broker's, not an SDK's. A busy machine makes a few milliseconds of each fsync,
+//! and clients that wait for their outcomes get no more answers from one than they have asked for: that is printed beside each figure.
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -207,7 +208,7 @@ impl Bench<'_> {
     fn receive(&self, name: &str, in_flight: usize, report: &mut Report) {
         let messages = if self.quick { 10_000 } else { 40_000 };
         let title = format!(
-            "{} receivers, a connection each, credit {}, {in_flight} completions at a time each, outcome awaited",
+            "{} receivers, a connection each, credit {}, completions that each waits for: {in_flight}",
             load::RECEIVERS,
             load::CREDIT
         );
