@@ -139,6 +139,8 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
 
     /// Reads more. False: there is no more.
     async fn fill(&mut self) -> bool {
+        // Otherwise a buffer that is split again and again is read into by the 64 bytes that it grows by.
+        self.input.reserve(4_096);
         let read = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut self.input)).await;
         matches!(read.expect("the broker says something in time"), Ok(len) if len > 0)
     }
@@ -342,13 +344,17 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
 
     /// Sends without waiting for the answer.
     pub(crate) async fn transfer(&mut self, handle: u32, payload: &[u8], settled: bool) -> u32 {
+        self.transfer_as(0, handle, payload, settled).await
+    }
+
+    pub(crate) async fn transfer_as(&mut self, format: u32, handle: u32, payload: &[u8], settled: bool) -> u32 {
         let id = self.next_delivery;
         self.next_delivery += 1;
         let transfer = Transfer {
             handle,
             delivery_id: Some(id),
             delivery_tag: Some(Bytes::copy_from_slice(&id.to_be_bytes())),
-            message_format: Some(0),
+            message_format: Some(format),
             settled: Some(settled),
             ..Transfer::default()
         };
