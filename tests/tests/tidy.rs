@@ -63,12 +63,28 @@ fn crates_know_only_what_the_architecture_says() {
         ("transport", &["core", "store"]),
         ("broker", &["core", "store", "transport"]),
         ("gateway", &["core", "broker", "amqp"]),
+        ("databases", &["core", "store"]),
         ("servicebus", &["amqp", "core", "transport"]),
         ("runtime", &["core"]),
         ("worker", &["core", "store", "transport", "runtime"]),
         ("console", &["core"]),
         ("build", &[]),
-        ("sprag", &["core", "store", "transport", "broker", "gateway", "runtime", "worker", "console", "build"]),
+        (
+            "sprag",
+            &[
+                "core",
+                "store",
+                "transport",
+                "broker",
+                "gateway",
+                "runtime",
+                "worker",
+                "console",
+                "build",
+                "servicebus",
+                "databases",
+            ],
+        ),
     ]);
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("readable");
     let mut seen = BTreeSet::new();

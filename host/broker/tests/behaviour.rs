@@ -460,7 +460,7 @@ async fn a_full_entity_makes_outgoing_messages_wait() {
         .await
         .unwrap();
     assert_eq!(ids(&peek(&engine, "full", Part::Active).await), ["out-3"], "another session need not wait");
-    let rows = engine.outbox_claim(10, Duration::from_secs(60)).await.unwrap();
+    let rows = engine.outbox_claim(&["billing".into()], 10, Duration::from_secs(60)).await.unwrap();
     assert_eq!(
         rows.iter().map(|row| row.message.message_id.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
         ["out-1", "out-2"]
@@ -639,7 +639,7 @@ async fn an_action_puts_its_message_onto_the_source() {
         by: "ida".into(),
         idempotency_key: None,
         control: in_session("1", &format!("skip-{event}")),
-        source: "s".into(),
+        source: Some("s".into()),
     };
     let audit = query::AuditEntry {
         at: Timestamp(T0),

@@ -67,10 +67,12 @@ pub(crate) static ROOT: Section = Section {
         optional("embedded", Kind::Table(&EMBEDDED), "", ""),
         optional("queue", Kind::Tables(&QUEUE), "", ""),
         optional("topic", Kind::Tables(&TOPIC), "", ""),
+        optional("servicebus", Kind::Free, "", ""),
+        optional("store", Kind::Free, "", ""),
         optional("endpoint", Kind::Tables(&ENDPOINT), "", ""),
         optional("handler", Kind::Free, "", ""),
     ],
-    later: &["servicebus", "store", "tokens", "webhook", "telemetry"],
+    later: &["tokens", "webhook", "telemetry"],
 };
 
 pub(crate) static HOST: Section = Section {
@@ -323,11 +325,23 @@ pub(crate) static ENDPOINT: Section = Section {
         ),
         key(
             "store",
-            Kind::Choice(&["embedded", "memory"]),
+            Kind::Name,
             "\"embedded\"",
-            "Tracking, actions, outbox and handler state. `memory` is for tests.",
+            "Tracking, actions, outbox and handler state: `embedded`, `memory` (for tests), or the NAME of a [store.NAME].",
+        ),
+        key(
+            "single_host",
+            Kind::Bool,
+            "false",
+            "With a source on Service Bus and the embedded store: no other host serves this endpoint, now or later.",
         ),
         optional("publish", Kind::Names, "[\"invoices\"]", "Where its handlers may send. Default: any entity."),
+        optional(
+            "resolver",
+            Kind::Name,
+            "\"Resolver\"",
+            "A queue or topic of its transport that is told of every outcome, in NimBus's form. Default: nobody.",
+        ),
         key(
             "host_ended_limit",
             Kind::Count(1, 100),
@@ -335,7 +349,7 @@ pub(crate) static ENDPOINT: Section = Section {
             "Runs that end with the process before the event fails as `host-ended`.",
         ),
     ],
-    later: &["circuit", "resolver", "topology", "transport", "single_host", "keep_bodies", "nimbus_commands"],
+    later: &["circuit", "topology", "keep_bodies", "nimbus_commands"],
 };
 
 pub(crate) static SOURCE: Section = Section {
@@ -344,19 +358,105 @@ pub(crate) static SOURCE: Section = Section {
         optional("queue", Kind::Name, "\"orders\"", "A queue."),
         optional("topic", Kind::Name, "\"shop\"", "A topic, together with `subscription`."),
         optional("subscription", Kind::Name, "\"billing\"", "A subscription of `topic`."),
+        optional("transport", Kind::Name, "\"prod\"", "The NAME of a [servicebus.NAME]. Default: the embedded engine."),
+        optional(
+            "filter",
+            Kind::Text,
+            "\"EventTypeId LIKE 'Order%'\"",
+            "On Service Bus: the SQL rule of `subscription`. Default: everything.",
+        ),
+        key(
+            "requires_session",
+            Kind::Bool,
+            "true",
+            "On Service Bus: whether its queue has sessions. The entities of the embedded engine say it themselves.",
+        ),
+        key(
+            "lock_duration",
+            Kind::Duration("5s", "5m"),
+            "\"30s\"",
+            "On Service Bus: as its queue has it. Locks are counted with it.",
+        ),
+        key("max_delivery_count", Kind::Count(1, 2_000), "10", "On Service Bus: as its queue has it."),
     ],
-    later: &["transport"],
+    later: &[],
+};
+
+pub(crate) static SERVICEBUS: Section = Section {
+    doc: "A namespace of Azure Service Bus, or what speaks as it does, by a name that sources use.",
+    keys: &[
+        required(
+            "connection",
+            Kind::Secret,
+            "\"env:SERVICEBUS_CONNECTION\"",
+            "Its connection string, with the rights Listen and Send.",
+        ),
+        key(
+            "settle",
+            Kind::Choice(&["management", "link"]),
+            "\"management\"",
+            "management: the broker's answer to each settlement is awaited. link: faster, and a refusal goes unseen.",
+        ),
+        key("operation_timeout", Kind::Duration("1s", "5m"), "\"30s\"", "How long one request, send or link may take."),
+        key(
+            "idle_timeout",
+            Kind::Duration("2s", "4m"),
+            "\"30s\"",
+            "A broker that is silent for so long is gone; it is asked for a sign of life before.",
+        ),
+        key(
+            "max_message_size",
+            Kind::Bytes("1KiB", "100MiB"),
+            "\"256KiB\"",
+            "Largest body that its entities take: 256 KiB in the standard tier.",
+        ),
+        optional(
+            "administration_port",
+            Kind::Count(1, 65_535),
+            "5300",
+            "Port of its administration API, for `topology` and `check`. Default: 443; 5300 with UseDevelopmentEmulator=true.",
+        ),
+        optional(
+            "authorities",
+            Kind::Texts,
+            "[\"authority.pem\"]",
+            "Files (PEM) with certificates of authorities to trust beside the machine's own.",
+        ),
+    ],
+    later: &["credential", "client"],
+};
+
+pub(crate) static STORE: Section = Section {
+    doc: "A store, by a name that endpoints use.",
+    keys: &[
+        required("kind", Kind::Choice(&["postgres"]), "\"postgres\"", "What it is."),
+        required(
+            "url",
+            Kind::Secret,
+            "\"env:DATABASE_URL\"",
+            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full.",
+        ),
+        key("pool", Kind::Count(1, 1_000), "16", "Connections that this host opens at most."),
+        key(
+            "auto_create_table",
+            Kind::Bool,
+            "true",
+            "Whether missing tables are made at the start. Else they are checked, and what is missing is named.",
+        ),
+        optional(
+            "authorities",
+            Kind::Texts,
+            "[\"authority.pem\"]",
+            "Files (PEM) with certificates of authorities to trust beside the machine's own.",
+        ),
+    ],
+    later: &[],
 };
 
 pub(crate) static INBOX: Section = Section {
     doc: "What an endpoint remembers of handled messages.",
     keys: &[
-        optional(
-            "store",
-            Kind::Choice(&["embedded", "memory"]),
-            "\"embedded\"",
-            "Where: the endpoint's own `store`, which is the default.",
-        ),
+        optional("store", Kind::Name, "\"embedded\"", "Where: the endpoint's own `store`, which is the default."),
         key("mode", Kind::Choice(&["record"]), "\"record\"", "Check before, record after success."),
         key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
         key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),

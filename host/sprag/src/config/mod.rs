@@ -23,6 +23,7 @@ use sprag_core::{
 };
 use sprag_gateway::access::Right;
 use sprag_runtime::HandlerConfig;
+use sprag_servicebus::{ConnectionString, Settle};
 
 pub(crate) use read::{Finding, nearest};
 pub(crate) use sample::sample;
@@ -39,6 +40,8 @@ pub(crate) struct Config {
     pub embedded: Embedded,
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
+    pub servicebus: BTreeMap<String, ServiceBus>,
+    pub stores: BTreeMap<String, Database>,
     pub endpoints: Vec<Endpoint>,
     pub handlers: BTreeMap<HandlerName, HandlerConfig>,
 }
@@ -124,26 +127,91 @@ pub(crate) struct Topic {
     pub subscriptions: Vec<Queue>,
 }
 
+/// A namespace of Service Bus.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceBus {
+    pub connection: ConnectionString,
+    pub settle: Settle,
+    pub operation_timeout: Duration,
+    pub idle_timeout: Duration,
+    pub max_message_size: u64,
+    /// None: the usual one.
+    pub administration_port: Option<u16>,
+    pub authorities: Vec<PathBuf>,
+}
+
+/// A store on a database server. No `Debug`: its URL is a secret.
+#[derive(Clone)]
+pub(crate) struct Database {
+    pub url: String,
+    pub pool: u32,
+    pub auto_create_table: bool,
+    pub authorities: Vec<PathBuf>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub name: EndpointName,
+    /// The queue or subscription that is received from. On Service Bus a subscription forwards into a queue of the endpoint's (P21).
     pub source: EntityName,
+    /// On Service Bus.
+    pub remote: Option<Remote>,
     pub concurrency: u32,
     /// Empty: every handler that names the event type.
     pub handlers: Vec<HandlerName>,
     pub inbox: Option<Inbox>,
     pub retry: Option<RetryPolicy>,
-    pub store: StoreKind,
+    pub store: StoreRef,
+    pub single_host: bool,
     /// None: any entity.
     pub publish: Option<Vec<EntityName>>,
+    pub resolver: Option<EntityName>,
     pub host_ended_limit: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum StoreKind {
+/// What the configuration says of a source on Service Bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remote {
+    /// The name of its [`ServiceBus`].
+    pub transport: String,
+    /// None: the source is a queue of its own.
+    pub subscription: Option<Subscription>,
+    pub requires_session: bool,
+    pub lock_duration: Duration,
+    pub max_delivery_count: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub topic: EntityName,
+    pub name: String,
+    pub filter: Option<String>,
+}
+
+/// Which store an endpoint uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum StoreRef {
     #[default]
     Embedded,
     Memory,
+    /// One of [`Config::stores`].
+    Named(String),
+}
+
+impl StoreRef {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "embedded" => Self::Embedded,
+            "memory" => Self::Memory,
+            name => Self::Named(name.to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -246,14 +314,35 @@ impl Config {
             .find(|queue| queue.name == endpoint.source)
     }
 
+    /// Whether an endpoint has sessions.
+    pub(crate) fn has_sessions(&self, endpoint: &Endpoint) -> bool {
+        self.way_back(endpoint).is_some_and(|way| way.requires_session)
+    }
+
+    /// How a message of an endpoint's source comes back.
+    fn way_back(&self, endpoint: &Endpoint) -> Option<WayBack> {
+        match &endpoint.remote {
+            Some(Remote { requires_session, lock_duration, max_delivery_count, .. }) => Some(WayBack {
+                requires_session: *requires_session,
+                redeliveries: lock_duration.saturating_mul(*max_delivery_count),
+                ttl: None,
+            }),
+            None => self.source_of(endpoint).map(|source| WayBack {
+                requires_session: source.requires_session,
+                redeliveries: source.lock_duration.saturating_mul(source.max_delivery_count),
+                ttl: source.ttl,
+            }),
+        }
+    }
+
     /// Retentions that are shorter than the longest bounded way back, and ways that have no bound (spec 4, A62).
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut unbounded = Vec::new();
         for endpoint in &self.endpoints {
-            let (Some(inbox), Some(source)) = (&endpoint.inbox, self.source_of(endpoint)) else { continue };
+            let (Some(inbox), Some(source)) = (&endpoint.inbox, self.way_back(endpoint)) else { continue };
             let retries = endpoint.retry.as_ref().map_or(Duration::ZERO, retry_horizon);
-            let redeliveries = source.lock_duration.saturating_mul(source.max_delivery_count);
+            let redeliveries = source.redeliveries;
             let longest = retries.max(redeliveries.saturating_add(source.ttl.unwrap_or_default()));
             if inbox.retention < longest {
                 warnings.push(format!(
@@ -269,7 +358,7 @@ impl Config {
                 ));
             }
             if source.ttl.is_none() {
-                unbounded.push(format!("{:?} has no ttl", source.name.as_str()));
+                unbounded.push(format!("{:?} has no ttl", endpoint.source.as_str()));
             }
             if source.requires_session {
                 unbounded.push(format!(
@@ -286,6 +375,13 @@ impl Config {
         }
         warnings
     }
+}
+
+struct WayBack {
+    requires_session: bool,
+    /// All of them, one lock after another.
+    redeliveries: Duration,
+    ttl: Option<Duration>,
 }
 
 /// The longest time from the first failure to the last retry.

@@ -1,6 +1,10 @@
 //! From a tree to a [`Config`], and whether the names in it meet.
 
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
@@ -8,10 +12,12 @@ use sprag_core::{
 };
 use sprag_gateway::access::Right;
 use sprag_runtime::{Folder, HandlerConfig, Isolation, Limits};
+use sprag_servicebus::{ConnectionString, Settle};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, SharedKey, StoreKind, Tls, Topic,
+    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, Remote, ServiceBus, SharedKey, StoreRef,
+    Subscription, Tls, Topic,
     keys::{self, Section},
     nearest,
     read::{self, Source, Table},
@@ -33,6 +39,7 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
     let root = Table::new(&source, &keys::ROOT, Some((tree.get_ref(), tree.span())), "");
     let (config, places) = read_root(&root, base);
     check_names(&source, &config, &places);
+    check_stores(&source, &config, &places);
     let findings = source.into_findings();
     if findings.is_empty() { Ok(config) } else { Err(findings) }
 }
@@ -42,7 +49,8 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
 struct Places {
     entities: Vec<(EntityName, Option<Range<usize>>)>,
     endpoints: Vec<(EndpointName, Option<Range<usize>>)>,
-    sources: Vec<(EntityName, Option<Range<usize>>)>,
+    /// By the transport they are on; None is the embedded engine.
+    sources: Vec<(Option<String>, EntityName, Option<Range<usize>>)>,
     publish: Vec<(EntityName, Range<usize>)>,
 }
 
@@ -90,19 +98,73 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
             subscriptions,
         });
     }
+    let servicebus = named(root, "servicebus", &keys::SERVICEBUS, |_, table| read_servicebus(table, base));
+    let stores = named(root, "store", &keys::STORE, |name, table| read_store(name, table, base));
     let endpoints = root.tables("endpoint").iter().filter_map(|table| read_endpoint(table, &mut places)).collect();
-    let mut handlers = BTreeMap::new();
-    for (name, value) in root.free("handler").into_iter().flatten() {
-        let path = format!("[handler.{}]", name.get_ref());
+    let handlers = named(root, "handler", &keys::HANDLER, |_, table| Some(read_handler(table, base)));
+    let handlers = handlers.into_iter().map(|(name, handler)| (HandlerName::from(name), handler)).collect();
+    (Config { file: None, host, embedded, queues, topics, servicebus, stores, endpoints, handlers }, places)
+}
+
+/// The tables `[kind.NAME]`, by name.
+fn named<T>(
+    root: &Table<'_, '_>,
+    kind: &str,
+    section: &'static Section,
+    read: impl Fn(&str, &Table<'_, '_>) -> Option<T>,
+) -> BTreeMap<String, T> {
+    let mut all = BTreeMap::new();
+    for (name, value) in root.free(kind).into_iter().flatten() {
+        let path = format!("[{kind}.{}]", name.get_ref());
         match value.get_ref().as_table() {
             Some(table) => {
-                let table = Table::new(root.source, &keys::HANDLER, Some((table, value.span())), path);
-                handlers.insert(HandlerName::from(name.get_ref().as_ref()), read_handler(&table, base));
+                let table = Table::new(root.source, section, Some((table, value.span())), path);
+                all.extend(read(name.get_ref(), &table).map(|one| (name.get_ref().to_string(), one)));
             }
             None => root.source.found(Some(value.span()), read::BAD_VALUE, format!("{path}: expected a table")),
         }
     }
-    (Config { file: None, host, embedded, queues, topics, endpoints, handlers }, places)
+    all
+}
+
+fn read_servicebus(table: &Table<'_, '_>, base: &Path) -> Option<ServiceBus> {
+    let connection = table.secret("connection").and_then(|text| {
+        ConnectionString::parse(&text)
+            .map_err(|error| table.source.found(table.span_of("connection"), read::SECRET, error.to_string()))
+            .ok()
+    });
+    let settle = match table.text("settle").as_deref() {
+        Some("link") => Settle::Link,
+        _ => Settle::Management,
+    };
+    Some(ServiceBus {
+        settle,
+        operation_timeout: table.duration("operation_timeout").expect(DECLARED),
+        idle_timeout: table.duration("idle_timeout").expect(DECLARED),
+        max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        administration_port: table.count("administration_port").and_then(|port| u16::try_from(port).ok()),
+        authorities: authorities(table, base),
+        connection: connection?,
+    })
+}
+
+fn read_store(name: &str, table: &Table<'_, '_>, base: &Path) -> Option<Database> {
+    if StoreRef::from_name(name) != StoreRef::Named(name.to_owned()) {
+        let text = format!("[store.{name}]: {name:?} is always there and needs no section; give this one another name");
+        table.source.found(table.span(), read::BAD_VALUE, text);
+    }
+    // There is one kind in this build; asking for it reports any other.
+    table.text("kind");
+    Some(Database {
+        pool: count(table, "pool"),
+        auto_create_table: table.boolean("auto_create_table").expect(DECLARED),
+        authorities: authorities(table, base),
+        url: table.secret("url")?,
+    })
+}
+
+fn authorities(table: &Table<'_, '_>, base: &Path) -> Vec<PathBuf> {
+    table.texts("authorities").unwrap_or_default().into_iter().map(|(file, _)| base.join(file)).collect()
 }
 
 fn unwritten<'a, 'i>(source: &'a Source<'i>, section: &'static Section) -> Table<'a, 'i> {
@@ -230,16 +292,24 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
     if let Some(name) = &name {
         places.endpoints.push((name.as_str().into(), table.span_of("name")));
     }
-    let source = table.table("source").and_then(|source| read_source(&source));
+    let source = table.table("source").and_then(|source| read_source(&source, name.as_deref().unwrap_or_default()));
+    let (source, remote) = source.map_or((None, None), |(source, remote)| (Some(source), remote));
     if let Some(source) = &source {
-        places.sources.push((source.clone(), table.span_of("source")));
+        let transport = remote.as_ref().map(|remote| remote.transport.clone());
+        places.sources.push((transport, source.clone(), table.span_of("source")));
     }
     let publish = table.texts("publish").map(|names| {
-        places.publish.extend(names.iter().map(|(name, span)| (EntityName::from(name.as_str()), span.clone())));
+        // What a namespace has is not known here.
+        let here = names.iter().filter(|_| remote.is_none());
+        places.publish.extend(here.map(|(name, span)| (EntityName::from(name.as_str()), span.clone())));
         names.into_iter().map(|(name, _)| name.into()).collect()
     });
+    let resolver = table.text("resolver").map(|name| (EntityName::from(name), table.span_of("resolver")));
+    if let (Some((name, Some(span))), None) = (&resolver, &remote) {
+        places.publish.push((name.clone(), span.clone()));
+    }
     let handlers = table.texts("handlers");
-    let store = store_kind(table);
+    let store = StoreRef::from_name(&table.text("store").expect(DECLARED));
     if handlers.as_ref().is_some_and(Vec::is_empty) {
         table.source.found(
             table.span_of("handlers"),
@@ -252,46 +322,65 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
         source: source.clone().unwrap_or_else(|| "".into()),
         concurrency: count(table, "concurrency"),
         handlers: handlers.unwrap_or_default().into_iter().map(|(name, _)| name.into()).collect(),
-        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox, store)),
+        remote,
+        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox, &store)),
         retry: table.table("retry").map(|retry| read_retry(&retry)),
         store,
+        single_host: table.boolean("single_host").expect(DECLARED),
         publish,
+        resolver: resolver.map(|(name, _)| name),
         host_ended_limit: count(table, "host_ended_limit"),
     };
     (name.is_some() && source.is_some()).then_some(endpoint)
 }
 
-fn read_source(table: &Table<'_, '_>) -> Option<EntityName> {
-    match (table.text("queue"), table.text("topic"), table.text("subscription")) {
-        (Some(queue), None, None) => Some(queue.into()),
-        (None, Some(topic), Some(subscription)) => Some(format!("{topic}/{subscription}").into()),
+/// What is received from, and where it is.
+fn read_source(table: &Table<'_, '_>, endpoint: &str) -> Option<(EntityName, Option<Remote>)> {
+    let (queue, topic, subscription) = (table.text("queue"), table.text("topic"), table.text("subscription"));
+    let (source, subscription) = match (queue, topic, subscription) {
+        (Some(queue), None, None) => (EntityName::from(queue), None),
+        (None, Some(topic), Some(name)) => (
+            EntityName::from(format!("{topic}/{name}")),
+            Some(Subscription { topic: topic.into(), name, filter: table.text("filter") }),
+        ),
         _ => {
             table.source.found(
                 table.span(),
                 read::BAD_VALUE,
                 "a source is { queue = NAME } or { topic = NAME, subscription = NAME }",
             );
-            None
+            return None;
         }
+    };
+    if subscription.is_none() && table.has("filter") {
+        table.source.found(table.span_of("filter"), read::BAD_VALUE, "`filter` of a source is for a subscription");
     }
+    let Some(transport) = table.text("transport") else {
+        for name in ["filter", "requires_session", "lock_duration", "max_delivery_count"] {
+            if table.has(name) {
+                let text =
+                    format!("`{name}` of a source is for Service Bus; the embedded engine's entity says it itself");
+                table.source.found(table.span_of(name), read::BAD_VALUE, text);
+            }
+        }
+        return Some((source, None));
+    };
+    // P21: what the endpoint sends to itself must not reach another subscriber of the topic.
+    let source = if subscription.is_some() { EntityName::from(endpoint) } else { source };
+    let remote = Remote {
+        transport,
+        subscription,
+        requires_session: table.boolean("requires_session").expect(DECLARED),
+        lock_duration: table.duration("lock_duration").expect(DECLARED),
+        max_delivery_count: count(table, "max_delivery_count"),
+    };
+    Some((source, Some(remote)))
 }
 
-fn store_kind(table: &Table<'_, '_>) -> StoreKind {
-    match table.text("store").as_deref() {
-        Some("memory") => StoreKind::Memory,
-        _ => StoreKind::Embedded,
-    }
-}
-
-fn read_inbox(table: &Table<'_, '_>, otherwise: StoreKind) -> Inbox {
+fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
     // There is one mode in this build; asking for it reports any other.
     table.text("mode");
-    let store = match table.text("store").as_deref() {
-        Some("memory") => StoreKind::Memory,
-        Some(_) => StoreKind::Embedded,
-        None => otherwise,
-    };
-    if store != otherwise {
+    if table.text("store").is_some_and(|store| StoreRef::from_name(&store) != *otherwise) {
         table.source.found(
             table.span_of("store"),
             read::NOT_YET,
@@ -468,13 +557,25 @@ fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
             source.found(span.clone(), read::TWICE, format!("there are two endpoints named {:?}", name.as_str()));
         }
     }
-    for (index, (name, span)) in places.sources.iter().enumerate() {
-        if places.sources[..index].iter().any(|(other, _)| other == name) {
+    for (index, (transport, name, span)) in places.sources.iter().enumerate() {
+        if places.sources[..index].iter().any(|(on, other, _)| on == transport && other == name) {
             let text = format!(
                 "two endpoints read {:?}, so each would get only some of its messages; give each its own queue or subscription",
                 name.as_str()
             );
             source.found(span.clone(), read::TWICE, text);
+        }
+        if let Some(transport) = transport {
+            let known = config.servicebus.keys().map(String::as_str);
+            missing_section(
+                source,
+                span.clone(),
+                "servicebus",
+                transport,
+                known,
+                "connection = \"env:SERVICEBUS_CONNECTION\"",
+            );
+            continue;
         }
         let readable = places
             .entities
@@ -486,6 +587,57 @@ fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
     for (name, span) in &places.publish {
         unknown(source, name, Some(span.clone()), config.entities());
     }
+}
+
+/// Whether every endpoint's store is there, and is one that it can have with its transport (P34).
+fn check_stores(source: &Source<'_>, config: &Config, places: &Places) {
+    let span_of = |endpoint: &Endpoint| {
+        places.endpoints.iter().find(|(name, _)| *name == endpoint.name).and_then(|(_, span)| span.clone())
+    };
+    for endpoint in &config.endpoints {
+        let name = endpoint.name.as_str();
+        if let StoreRef::Named(store) = &endpoint.store {
+            let known = config.stores.keys().map(String::as_str);
+            missing_section(
+                source,
+                span_of(endpoint),
+                "store",
+                store,
+                known,
+                "kind = \"postgres\", url = \"env:DATABASE_URL\"",
+            );
+        } else if endpoint.remote.is_some() && !endpoint.single_host {
+            let text = format!(
+                "endpoint {name:?} receives from Service Bus, where other hosts can share its work, and keeps its records in this host only: give it a \
+                 store that all of them use (store = NAME, with [store.NAME] kind = \"postgres\"), or promise with `single_host = true` that there is one"
+            );
+            source.found(span_of(endpoint), read::BAD_VALUE, text);
+        }
+        if endpoint.remote.is_some() && config.host.control_key.is_none() {
+            let text = format!(
+                "endpoint {name:?} receives from Service Bus, so [host] needs `control_key`, for instance control_key = \"env:SPRAG_CONTROL_KEY\": \
+                 it signs the host's own messages, and is the same for all hosts that share the endpoint"
+            );
+            source.found(span_of(endpoint), read::MISSING, text);
+        }
+    }
+}
+
+/// A name that stands for a section which is not there.
+fn missing_section<'k>(
+    source: &Source<'_>,
+    span: Option<Range<usize>>,
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'k str> + Clone,
+    example: &str,
+) {
+    if known.clone().any(|known| known == name) {
+        return;
+    }
+    let advice = nearest(name, known)
+        .map_or_else(|| format!("add [{kind}.{name}] with {example}"), |near| format!("did you mean {near:?}?"));
+    source.found(span, read::UNKNOWN_NAME, format!("there is no [{kind}.{name}]; {advice}"));
 }
 
 fn unknown<'n>(
@@ -535,10 +687,13 @@ pub(crate) fn default_endpoint(name: &str, entity: EntityName) -> Endpoint {
         source: entity,
         concurrency: count(&table, "concurrency"),
         handlers: Vec::new(),
-        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX), StoreKind::default())),
+        remote: None,
+        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX), &StoreRef::default())),
         retry: None,
-        store: StoreKind::Embedded,
+        store: StoreRef::Embedded,
+        single_host: false,
         publish: None,
+        resolver: None,
         host_ended_limit: count(&table, "host_ended_limit"),
     }
 }

@@ -206,7 +206,7 @@ fn the_sample_shows_every_section() {
         section.keys.iter().flat_map(inner).collect()
     }
     let text = sample();
-    for name in tables(&keys::ROOT).into_iter().chain(tables(&keys::HANDLER)).filter(|name| *name != "source") {
+    for name in tables(&keys::ROOT).into_iter().chain(tables(&keys::HANDLER)) {
         let shown = [format!("[{name}]"), format!("Keys of `{name}`"), format!(".{name}`: ")];
         assert!(shown.iter().any(|shown| text.contains(shown)), "the sample does not show {name}");
     }
@@ -231,8 +231,9 @@ fn defaults_of_the_key_table_are_right() {
             }
         }
     }
-    walk(&keys::ROOT);
-    walk(&keys::HANDLER);
+    for section in [&keys::ROOT, &keys::HANDLER, &keys::SERVICEBUS, &keys::STORE] {
+        walk(section);
+    }
 }
 
 /// Case A62: retention against the longest bounded way back, and the unbounded ones by name, once.
@@ -274,4 +275,88 @@ fn without_a_file_conflicting_handlers_get_an_endpoint_each() {
         .collect();
     assert_eq!(endpoints, [("shop", "shop/shop", 1), ("shop-a", "shop/shop-a", 1), ("shop-b", "shop/shop-b", 1)]);
     assert_eq!(config.entities().map(EntityName::as_str).collect::<Vec<_>>(), ["shop"], "one place to send to");
+}
+
+/// A folder with the secrets that `FAR` points to.
+fn secrets() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let connection = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=geheim";
+    for (name, text) in [("connection.txt", connection), ("url.txt", "postgres://u:geheim@h/d"), ("key.txt", "k")] {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    folder
+}
+
+const FAR: &str = r#"
+[host]
+control_key = "file:key.txt"
+
+[servicebus.prod]
+connection = "file:connection.txt"
+
+[store.main]
+kind = "postgres"
+url = "file:url.txt"
+
+[[endpoint]]
+name = "billing"
+source = { topic = "shop", subscription = "bills", filter = "EventTypeId LIKE 'Order%'", transport = "prod", lock_duration = "1m" }
+store = "main"
+inbox = {}
+publish = ["invoices"]
+"#;
+
+/// P21: a subscription on Service Bus forwards into a queue of the endpoint's, which is what is received from.
+#[test]
+fn a_source_on_service_bus() {
+    let folder = secrets();
+    let config =
+        parse::parse(FAR, folder.path()).unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }));
+    let endpoint = &config.endpoints[0];
+    assert_eq!(endpoint.source.as_str(), "billing");
+    let remote = endpoint.remote.as_ref().expect("it is on Service Bus");
+    assert_eq!((remote.transport.as_str(), remote.requires_session), ("prod", true));
+    assert_eq!((remote.lock_duration, remote.max_delivery_count), (Duration::from_secs(60), 10));
+    let subscription = remote.subscription.as_ref().expect("it is one of a topic");
+    assert_eq!((subscription.topic.as_str(), subscription.name.as_str()), ("shop", "bills"));
+    assert_eq!(endpoint.store, StoreRef::Named("main".to_owned()));
+    assert_eq!(config.servicebus["prod"].connection.host, "ns.servicebus.windows.net");
+    assert!(!format!("{config:?}").contains("geheim"), "no secret is shown");
+    let warnings = config.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("\"billing\" has no ttl"), "{}", warnings[0]);
+}
+
+/// P34, P31, and sections that are named and not there: each with what to do.
+#[test]
+fn what_a_source_on_service_bus_needs() {
+    let folder = secrets();
+    let wrong = |text: &str| {
+        let findings = parse::parse(text, folder.path()).expect_err("this is wrong");
+        Wrong { file: FILE.into(), findings }.to_string()
+    };
+    for (from, to, expected) in [
+        ("store = \"main\"\n", "", "give it a store that all of them use"),
+        ("store = \"main\"\n", "store = \"memory\"\n", "give it a store that all of them use"),
+        ("store = \"main\"\n", "store = \"mian\"\n", "there is no [store.mian]; did you mean \"main\"? [SPR0106]"),
+        ("transport = \"prod\"", "transport = \"test\"", "there is no [servicebus.test]; add [servicebus.test] with"),
+        ("control_key = \"file:key.txt\"\n", "", "[host] needs `control_key`"),
+        (", transport = \"prod\"", "", "`filter` of a source is for Service Bus"),
+        ("kind = \"postgres\"", "kind = \"postgress\"", "did you mean \"postgres\"?"),
+        ("url = \"file:url.txt\"", "url = \"postgres://u:p@h/d\"", "secrets are not written here"),
+        ("[store.main]", "[store.memory]", "\"memory\" is always there and needs no section"),
+        (
+            "topic = \"shop\", subscription = \"bills\"",
+            "queue = \"bills\"",
+            "`filter` of a source is for a subscription",
+        ),
+        ("file:connection.txt", "file:key.txt", "the connection string has a part without `=`"),
+    ] {
+        assert!(FAR.contains(from), "{from}");
+        let got = wrong(&FAR.replace(from, to));
+        assert!(got.contains(expected), "{to}\n  got: {got}\n  not: {expected}");
+        assert!(!got.contains("geheim"), "no secret is shown: {got}");
+    }
+    let alone = FAR.replace("store = \"main\"\n", "single_host = true\n");
+    assert!(parse::parse(&alone, folder.path()).is_ok(), "who promises to be alone may keep its records here");
 }

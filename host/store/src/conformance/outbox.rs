@@ -4,6 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use sprag_core::{
     effect::StoreWrite,
+    ids::EndpointName,
     message::Message,
     run::{Outgoing, UnitOfWork},
     time::Timestamp,
@@ -19,7 +20,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(40);
 
 async fn claim(store: &Subject, max: u32, lease: Duration) -> Vec<OutboxRow> {
-    let rows = store.outbox_claim(max, lease).await.expect("a claim answers");
+    let rows = store.outbox_claim(&[sample::endpoint()], max, lease).await.expect("a claim answers");
     assert!(rows.len() <= max as usize);
     rows
 }
@@ -136,6 +137,22 @@ pub async fn a_poison_row_waits_for_an_operator(store: &Subject) {
     assert!(!store.outbox_resolve(i64::MAX, false).await.expect("an answer"), "it was never there");
     let_lapse(SHORT).await;
     assert_eq!(ids(&claim(store, 10, LONG).await), ["2", "3"]);
+}
+
+/// P33: hosts that serve different endpoints may share a store; each sends its own.
+pub async fn a_relay_gets_rows_of_its_endpoints_only(store: &Subject) {
+    write(store, sends(&[("q", Some("s"), "1")])).await;
+    let other = EndpointName::from("another");
+    store.write(&other, sends(&[("q", Some("s"), "2")])).await.expect("it is written");
+    let of = |endpoints: Vec<EndpointName>| async move {
+        ids(&store.outbox_claim(&endpoints, 10, LONG).await.expect("a claim answers"))
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of(Vec::new()).await, [""; 0]);
+    assert_eq!(of(vec![other.clone()]).await, ["2"], "another endpoint's row does not hold it");
+    assert_eq!(of(vec![sample::endpoint(), other]).await, ["1"]);
 }
 
 /// There is no order without a session: one failing message does not hold the others.

@@ -81,7 +81,7 @@ impl Bench {
     /// Sends what the outbox holds, as the relay does where a commit cannot put it onto its entity itself.
     async fn relay(&self) {
         loop {
-            let rows = self.store.outbox_claim(100, Duration::from_secs(60)).await.expect("a claim");
+            let rows = self.store.outbox_claim(&[endpoint()], 100, Duration::from_secs(60)).await.expect("a claim");
             if rows.is_empty() {
                 return;
             }

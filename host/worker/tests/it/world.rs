@@ -1,4 +1,4 @@
-//! A host with scripted handlers on one of two benches.
+//! A host with scripted handlers on one of three benches.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +27,12 @@ use sprag_core::{
     seal::Seal,
     session_state::SessionState,
 };
+use sprag_gateway::{
+    access::Access,
+    amqp::{Config as GatewayConfig, Gateway},
+};
 use sprag_runtime::{Anywhere, RunInput, RunOutput};
+use sprag_servicebus::{ConnectionString, EntitySettings, ServiceBus, topology::MOST_DELIVERIES};
 use sprag_store::{Store, clock, memory::MemoryStore, query};
 use sprag_transport::{
     CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport,
@@ -41,7 +46,7 @@ use sprag_worker::{
     signal::{Counters, Signals},
 };
 use tokio::{
-    sync::watch,
+    sync::{oneshot, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -55,8 +60,8 @@ pub(crate) const ENDPOINT: &str = "billing";
 const BOUND: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(3);
 
-/// Makes two tests of each scenario: one in memory, one on the embedded engine.
-macro_rules! both {
+/// Makes three tests of each scenario: in memory, on the embedded engine, and on Service Bus.
+macro_rules! on_every_bench {
     ($($name:ident)*) => {
         mod memory {
             $(
@@ -75,9 +80,18 @@ macro_rules! both {
                 }
             )*
         }
+
+        mod service_bus {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::world::Bench::ServiceBus).await;
+                }
+            )*
+        }
     };
 }
-pub(crate) use both;
+pub(crate) use on_every_bench;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bench {
@@ -85,6 +99,8 @@ pub(crate) enum Bench {
     Memory,
     /// The embedded engine: one transaction.
     Embedded,
+    /// A broker at the other end of an AMQP connection, its parked messages on a queue beside, and a store in memory.
+    ServiceBus,
 }
 
 /// What the endpoint is like.
@@ -96,11 +112,21 @@ pub(crate) struct Setup {
     pub(crate) concurrency: usize,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) ready: bool,
+    /// Who is told of outcomes.
+    pub(crate) resolver: Option<&'static str>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { sessions: true, lock: Duration::from_secs(30), deliveries: 10, concurrency: 8, retry: None, ready: true }
+        Self {
+            sessions: true,
+            lock: Duration::from_secs(30),
+            deliveries: 10,
+            concurrency: 8,
+            retry: None,
+            ready: true,
+            resolver: None,
+        }
     }
 }
 
@@ -320,6 +346,7 @@ pub(crate) struct World {
     pub(crate) seal: Seal,
     memory: Option<Memory>,
     engine: Option<Engine>,
+    gateway: Option<Served>,
     operations: Host,
     endpoint: EndpointConfig,
     flight: PathBuf,
@@ -365,7 +392,7 @@ impl World {
         F: Future<Output = (End, UnitOfWork)> + Send + 'static,
     {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let (transport, store, committer, memory, engine) = parts(bench, &setup, dir.path()).await;
+        let Parts { transport, store, committer, memory, engine, gateway } = parts(bench, &setup, dir.path()).await;
         let script = Arc::new(Script {
             name: "h".into(),
             handle: Arc::new(move |input, number| Box::pin(handle(input, number))),
@@ -381,6 +408,9 @@ impl World {
         let endpoint = EndpointConfig {
             name: ENDPOINT.into(),
             source: SOURCE.into(),
+            expected: None,
+            store_enqueues: bench == Bench::Embedded,
+            is_shared: bench == Bench::ServiceBus,
             transport: Arc::clone(&transport),
             store: Arc::clone(&store),
             committer: Arc::clone(&commits) as Arc<dyn Committer>,
@@ -388,14 +418,14 @@ impl World {
             inbox: Some(InboxConfig::default()),
             retry: setup.retry.clone(),
             host_ended_limit: 3,
+            resolver: setup.resolver.map(Into::into),
             destinations: Arc::new(Anywhere),
             max_body: 1 << 20,
             back_off: Duration::from_millis(20),
         };
         let operations = Host::new(HostConfig {
             endpoints: vec![endpoint.clone()],
-            transport: Arc::clone(&transport),
-            enqueuing_store: (bench == Bench::Embedded).then(|| Arc::clone(&store)),
+            transports: vec![Arc::clone(&transport)],
             handlers: Arc::new(Scripts(Arc::clone(&script))),
             listing: Arc::new(NoListing),
             seal: seal.clone(),
@@ -410,6 +440,7 @@ impl World {
             seal,
             memory,
             engine,
+            gateway,
             operations,
             endpoint,
             flight: dir.path().join("flight"),
@@ -420,6 +451,16 @@ impl World {
 
     pub(crate) fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("the scenario is for the memory bench")
+    }
+
+    /// The engine behind the broker, for what another one would do with it.
+    pub(crate) fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the scenario has an engine")
+    }
+
+    /// The next host is another one: it has not this one's flight recorder.
+    pub(crate) fn forget_flight(&self) {
+        std::fs::remove_file(&self.flight).expect("the host before has made it");
     }
 
     /// Starts a host as a new process would.
@@ -693,16 +734,33 @@ impl World {
         if self.running.lock().is_some() {
             assert!(self.stop().await.is_empty(), "nothing is left running");
         }
+        if let Some(gateway) = self.gateway {
+            drop(gateway.stop);
+            gateway.task.await.expect("the gateway does not panic");
+        }
         if let Some(engine) = &self.engine {
             engine.close().await;
         }
     }
 }
 
+/// A gateway that runs.
+struct Served {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
 /// How long a stopping host waits for what runs. Only one scenario reaches it.
 const GRACE: Duration = Duration::from_secs(2);
 
-type Parts = (Arc<dyn Transport>, Arc<dyn Store>, Arc<dyn Committer>, Option<Memory>, Option<Engine>);
+struct Parts {
+    transport: Arc<dyn Transport>,
+    store: Arc<dyn Store>,
+    committer: Arc<dyn Committer>,
+    memory: Option<Memory>,
+    engine: Option<Engine>,
+    gateway: Option<Served>,
+}
 
 async fn parts(bench: Bench, setup: &Setup, dir: &std::path::Path) -> Parts {
     match bench {
@@ -715,29 +773,82 @@ async fn parts(bench: Bench, setup: &Setup, dir: &std::path::Path) -> Parts {
                 Ordered::new(Arc::clone(&store) as Arc<dyn Store>, Arc::clone(&transport) as Arc<dyn Transport>);
             let memory =
                 Memory { transport: Arc::clone(&transport), store: Arc::clone(&store), ordered: ordered.clone() };
-            (transport, store, Arc::new(ordered), Some(memory), None)
+            Parts { transport, store, committer: Arc::new(ordered), memory: Some(memory), engine: None, gateway: None }
         }
         Bench::Embedded => {
-            let mut options = Options::new(dir.join("engine"));
-            options.clock = Arc::new(clock::now);
-            let engine = Engine::open(options).expect("an empty folder opens");
-            let source = EntitySpec {
+            let engine = engine(setup, dir, vec![]).await;
+            let shared = Arc::new(engine.clone());
+            Parts {
+                transport: Arc::clone(&shared) as Arc<dyn Transport>,
+                store: Arc::clone(&shared) as Arc<dyn Store>,
+                committer: shared,
+                memory: None,
+                engine: Some(engine),
+                gateway: None,
+            }
+        }
+        Bench::ServiceBus => {
+            let parked = EntitySpec {
+                requires_session: true,
+                lock_duration: setup.lock,
+                max_delivery_count: MOST_DELIVERIES,
+                ..EntitySpec::queue(format!("{SOURCE}.deferred").as_str())
+            };
+            let engine = engine(setup, dir, setup.sessions.then_some(parked).into_iter().collect()).await;
+            let listen = Some(([127, 0, 0, 1], 0).into());
+            let gateway = GatewayConfig { listen, access: Access::emulator(), ..GatewayConfig::default() };
+            let gateway = Gateway::build(gateway, engine.clone()).await.expect("there is a free port");
+            let address = gateway.handle().address().expect("it listens");
+            let (stop, stopped) = oneshot::channel::<()>();
+            let task = tokio::spawn(async move {
+                gateway
+                    .run(async {
+                        let _either_way = stopped.await;
+                    })
+                    .await;
+            });
+            let connection = format!(
+                "Endpoint=sb://{address};SharedAccessKeyName={};SharedAccessKey={};UseDevelopmentEmulator=true",
+                Access::EMULATOR_NAME,
+                Access::EMULATOR_KEY
+            );
+            let source = EntitySettings {
+                name: SOURCE.into(),
                 requires_session: setup.sessions,
                 lock_duration: setup.lock,
                 max_delivery_count: setup.deliveries,
-                ..EntitySpec::queue(SOURCE)
             };
-            engine.declare(vec![source, EntitySpec::queue(OUT)]).await.expect("the entities are taken");
-            let shared = Arc::new(engine.clone());
-            (
-                Arc::clone(&shared) as Arc<dyn Transport>,
-                Arc::clone(&shared) as Arc<dyn Store>,
-                shared,
-                None,
-                Some(engine),
-            )
+            let config = sprag_servicebus::Config {
+                entities: vec![source, EntitySettings::plain(OUT)],
+                ..sprag_servicebus::Config::new(ConnectionString::parse(&connection).expect("it is one"))
+            };
+            let transport: Arc<dyn Transport> = Arc::new(ServiceBus::new(config).expect("it needs nothing"));
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            Parts {
+                committer: Arc::new(Ordered::new(Arc::clone(&store), Arc::clone(&transport))),
+                transport,
+                store,
+                memory: None,
+                engine: Some(engine),
+                gateway: Some(Served { stop, task }),
+            }
         }
     }
+}
+
+async fn engine(setup: &Setup, dir: &std::path::Path, more: Vec<EntitySpec>) -> Engine {
+    let mut options = Options::new(dir.join("engine"));
+    options.clock = Arc::new(clock::now);
+    let engine = Engine::open(options).expect("an empty folder opens");
+    let source = EntitySpec {
+        requires_session: setup.sessions,
+        lock_duration: setup.lock,
+        max_delivery_count: setup.deliveries,
+        ..EntitySpec::queue(SOURCE)
+    };
+    let entities = [vec![source, EntitySpec::queue(OUT)], more].concat();
+    engine.declare(entities).await.expect("the entities are taken");
+    engine
 }
 
 fn operator() -> Caller {
