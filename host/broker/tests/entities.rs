@@ -603,7 +603,7 @@ async fn commits_meet_closed_and_removed_entities() {
     let held = |n: usize| Held { source: &q, session: None, delivery: &got[n] };
     engine.commit(held(0), publishing("1", "closed")).await.unwrap();
     assert!(ids(&engine, "closed").await.is_empty());
-    assert_eq!(engine.outbox_claim(&[endpoint()], 10, Duration::from_secs(60)).await.unwrap().len(), 1);
+    assert_eq!(engine.outbox_claim(&["billing".into()], 10, Duration::from_secs(60)).await.unwrap().len(), 1);
     engine.remove_entity(&q).await.unwrap();
     let lost = engine.commit(held(1), publishing("2", "open")).await;
     assert!(matches!(lost, Err(CommitError::LockLost)), "{lost:?}");
