@@ -78,10 +78,7 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "[host]\ncontrol_key = \"env:SPRAG_TEST_NOT_SET\"\n",
             "the environment variable SPRAG_TEST_NOT_SET is not set",
         ),
-        (
-            "[servicebus.prod]\nconnection = \"env:SERVICEBUS_CONNECTION\"\n",
-            "sprag.toml:1:2: `servicebus` in the file is not in this build yet [SPR0103]",
-        ),
+        ("[webhook]\nurl = \"x\"\n", "sprag.toml:1:2: `webhook` in the file is not in this build yet [SPR0103]"),
         ("[embedded]\nlisten = \"on\"\n", "\"on\" is neither an address such as \"127.0.0.1:5672\" nor \"off\""),
         ("[embedded]\nlisten = \"0.0.0.0:5672\"\n", "plain AMQP shows keys and messages on the way"),
         (
@@ -167,10 +164,16 @@ fn two_endpoints_on_one_source_are_refused() {
 #[test]
 fn the_sample_can_be_used() {
     right(&sample());
+    let folder = secrets();
+    let secret = |name: &str| format!("file:{}", folder.path().join(name).display());
     let all: String = sample()
-        // A section that is left out, and a secret that is there.
+        // Sections that are left out, and secrets that are there.
         .replace("# [embedded]", "[embedded]")
+        .replace("# [servicebus.prod]", "[servicebus.prod]")
+        .replace("# [store.main]", "[store.main]")
         .replace("env:SPRAG_KEY", "env:HOME")
+        .replace("env:SERVICEBUS_CONNECTION", &secret("connection.txt"))
+        .replace("env:DATABASE_URL", &secret("url.txt"))
         .lines()
         .map(|line| {
             match line.strip_prefix("# ").filter(|rest| {

@@ -12,6 +12,7 @@ use std::{
 
 use sprag_broker::{DeclareError, Engine, EntityKind, EntitySpec, FilterSpec, OpenError, Options};
 use sprag_core::ids::EntityName;
+use sprag_databases::postgres::{self, PostgresStore};
 use sprag_runtime::{Destinations, Runtime, RuntimeConfig, registry::EndpointHandlers};
 use sprag_servicebus::{administration, topology::Severity};
 use sprag_store::{Store, memory::MemoryStore};
@@ -217,8 +218,25 @@ pub(super) async fn refuse_unsafe_topology(config: &Config) -> Result<(), Failur
     Ok(())
 }
 
-pub(crate) async fn open_database(name: &str, _database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
-    Err(Failure::new(Exit::Configuration, format!("[store.{name}] is not in this build yet")).code("SPR0103"))
+/// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
+pub(crate) async fn open_database(name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
+    let options = postgres::Options {
+        extra_roots: database.authorities.clone(),
+        pool_size: database.pool as usize,
+        auto_create_table: database.auto_create_table,
+        ..postgres::Options::new(database.url.clone())
+    };
+    match PostgresStore::open(options).await {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => {
+            let exit = match &error {
+                postgres::OpenError::Unreachable { .. } | postgres::OpenError::Unavailable(_) => Exit::TryAgain,
+                postgres::OpenError::Options(_) => Exit::Configuration,
+                _ => Exit::Failed,
+            };
+            Err(Failure::new(exit, format!("[store.{name}]: {error}")).code("SPR0504").help("sprag explain SPR0504"))
+        }
+    }
 }
 
 /// The largest body that a handler of the endpoint may publish.
