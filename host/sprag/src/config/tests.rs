@@ -186,7 +186,7 @@ fn the_sample_can_be_used() {
         .collect();
     let mut all = all.replace("requires_session = false\n", "");
     // What the sample's examples point to.
-    all.push_str("\n[[queue]]\nname = \"invoices\"\n");
+    all.push_str("\n[[queue]]\nname = \"invoices\"\n[[queue]]\nname = \"Resolver\"\n");
     right(&all);
 }
 

@@ -4,6 +4,7 @@
 //! another, on the embedded engine, where a commit is one transaction, and over AMQP with a broker that is somewhere else. Nothing waits for a time to pass; everything waits
 //! for what must come, and gives up after 20 s.
 
+mod bench;
 mod blocking;
 mod crash;
 mod ends;

@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use sprag_broker::{Engine, EntitySpec, Options};
+use sprag_broker::Engine;
 use sprag_core::{
     action::{ActionKind, ActionState},
     effect::{Commit, HistoryKind, HistoryLine},
@@ -27,18 +27,9 @@ use sprag_core::{
     seal::Seal,
     session_state::SessionState,
 };
-use sprag_gateway::{
-    access::Access,
-    amqp::{Config as GatewayConfig, Gateway},
-};
 use sprag_runtime::{Anywhere, RunInput, RunOutput};
-use sprag_servicebus::{ConnectionString, EntitySettings, ServiceBus, topology::MOST_DELIVERIES};
-use sprag_store::{Store, clock, memory::MemoryStore, query};
-use sprag_transport::{
-    CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport,
-    memory::{EntityConfig, MemoryTransport},
-    ordered::Ordered,
-};
+use sprag_store::{Store, clock, query};
+use sprag_transport::{CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport};
 use sprag_worker::{
     EndpointConfig, InboxConfig, Left, Stop, Worker, WorkerConfig,
     handlers::{Handler, Handlers, Resolved},
@@ -46,10 +37,12 @@ use sprag_worker::{
     signal::{Counters, Signals},
 };
 use tokio::{
-    sync::{oneshot, watch},
+    sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
 };
+
+use crate::bench::{Memory, Parts, Served, parts};
 
 /// What the endpoint reads.
 pub(crate) const SOURCE: &str = "orders";
@@ -321,14 +314,6 @@ impl Committer for Watched {
     }
 }
 
-/// The parts of the memory bench, with their switches.
-#[derive(Clone)]
-pub(crate) struct Memory {
-    pub(crate) transport: Arc<MemoryTransport>,
-    pub(crate) store: Arc<MemoryStore>,
-    pub(crate) ordered: Ordered,
-}
-
 struct Running {
     stop: watch::Sender<bool>,
     task: JoinHandle<Vec<Left>>,
@@ -594,7 +579,22 @@ impl World {
         SessionState::from_bytes(self.raw_state(session).await.as_deref()).expect("what the worker wrote can be read")
     }
 
+    /// Over AMQP an outcome is seen some time before the session's state and its settlement are. Waits a while for those; a scenario that keeps a
+    /// session held goes on.
+    async fn come_to_rest(&self) {
+        let (Some(engine), Some(_)) = (&self.engine, &self.gateway) else { return };
+        let at_rest = async {
+            let is_held = |info: &SessionInfo| info.locked;
+            while engine.sessions(&SOURCE.into(), None, 1_000).await.is_ok_and(|all| all.iter().any(is_held)) {
+                sleep(LOOK).await;
+            }
+        };
+        // Either way is fine.
+        let _ended = timeout(Duration::from_secs(1), at_rest).await;
+    }
+
     pub(crate) async fn raw_state(&self, session: &str) -> Option<bytes::Bytes> {
+        self.come_to_rest().await;
         // Over AMQP the state of a session that is held is its holder's secret; the engine behind knows it.
         let sessions = match &self.engine {
             Some(engine) => engine.sessions(&SOURCE.into(), None, 1_000).await.expect("sessions are listed"),
@@ -641,6 +641,7 @@ impl World {
     }
 
     async fn wish(&self, kind: ActionKind, event: &str, body: Option<Body>) -> operations::Result<view::Action> {
+        self.come_to_rest().await;
         let reason = Some("told so".into());
         let again = body.is_some();
         let wish = EventAction { kind, event: event.to_owned(), endpoint: None, reason, body, again };
@@ -742,112 +743,8 @@ impl World {
     }
 }
 
-/// A gateway that runs.
-struct Served {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
 /// How long a stopping host waits for what runs. Only one scenario reaches it.
 const GRACE: Duration = Duration::from_secs(2);
-
-struct Parts {
-    transport: Arc<dyn Transport>,
-    store: Arc<dyn Store>,
-    committer: Arc<dyn Committer>,
-    memory: Option<Memory>,
-    engine: Option<Engine>,
-    gateway: Option<Served>,
-}
-
-async fn parts(bench: Bench, setup: &Setup, dir: &std::path::Path) -> Parts {
-    match bench {
-        Bench::Memory => {
-            let source = EntityConfig { requires_session: setup.sessions, ..EntityConfig::plain(SOURCE) };
-            let source = source.lock_duration(setup.lock).max_delivery_count(setup.deliveries);
-            let transport = Arc::new(MemoryTransport::new([source, EntityConfig::plain(OUT)]));
-            let store = Arc::new(MemoryStore::new());
-            let ordered =
-                Ordered::new(Arc::clone(&store) as Arc<dyn Store>, Arc::clone(&transport) as Arc<dyn Transport>);
-            let memory =
-                Memory { transport: Arc::clone(&transport), store: Arc::clone(&store), ordered: ordered.clone() };
-            Parts { transport, store, committer: Arc::new(ordered), memory: Some(memory), engine: None, gateway: None }
-        }
-        Bench::Embedded => {
-            let engine = engine(setup, dir, vec![]).await;
-            let shared = Arc::new(engine.clone());
-            Parts {
-                transport: Arc::clone(&shared) as Arc<dyn Transport>,
-                store: Arc::clone(&shared) as Arc<dyn Store>,
-                committer: shared,
-                memory: None,
-                engine: Some(engine),
-                gateway: None,
-            }
-        }
-        Bench::ServiceBus => {
-            let parked = EntitySpec {
-                requires_session: true,
-                lock_duration: setup.lock,
-                max_delivery_count: MOST_DELIVERIES,
-                ..EntitySpec::queue(format!("{SOURCE}.deferred").as_str())
-            };
-            let engine = engine(setup, dir, setup.sessions.then_some(parked).into_iter().collect()).await;
-            let listen = Some(([127, 0, 0, 1], 0).into());
-            let gateway = GatewayConfig { listen, access: Access::emulator(), ..GatewayConfig::default() };
-            let gateway = Gateway::build(gateway, engine.clone()).await.expect("there is a free port");
-            let address = gateway.handle().address().expect("it listens");
-            let (stop, stopped) = oneshot::channel::<()>();
-            let task = tokio::spawn(async move {
-                gateway
-                    .run(async {
-                        let _either_way = stopped.await;
-                    })
-                    .await;
-            });
-            let connection = format!(
-                "Endpoint=sb://{address};SharedAccessKeyName={};SharedAccessKey={};UseDevelopmentEmulator=true",
-                Access::EMULATOR_NAME,
-                Access::EMULATOR_KEY
-            );
-            let source = EntitySettings {
-                name: SOURCE.into(),
-                requires_session: setup.sessions,
-                lock_duration: setup.lock,
-                max_delivery_count: setup.deliveries,
-            };
-            let config = sprag_servicebus::Config {
-                entities: vec![source, EntitySettings::plain(OUT)],
-                ..sprag_servicebus::Config::new(ConnectionString::parse(&connection).expect("it is one"))
-            };
-            let transport: Arc<dyn Transport> = Arc::new(ServiceBus::new(config).expect("it needs nothing"));
-            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-            Parts {
-                committer: Arc::new(Ordered::new(Arc::clone(&store), Arc::clone(&transport))),
-                transport,
-                store,
-                memory: None,
-                engine: Some(engine),
-                gateway: Some(Served { stop, task }),
-            }
-        }
-    }
-}
-
-async fn engine(setup: &Setup, dir: &std::path::Path, more: Vec<EntitySpec>) -> Engine {
-    let mut options = Options::new(dir.join("engine"));
-    options.clock = Arc::new(clock::now);
-    let engine = Engine::open(options).expect("an empty folder opens");
-    let source = EntitySpec {
-        requires_session: setup.sessions,
-        lock_duration: setup.lock,
-        max_delivery_count: setup.deliveries,
-        ..EntitySpec::queue(SOURCE)
-    };
-    let entities = [vec![source, EntitySpec::queue(OUT)], more].concat();
-    engine.declare(entities).await.expect("the entities are taken");
-    engine
-}
 
 fn operator() -> Caller {
     Caller { name: "ada".into(), idempotency_key: None }
