@@ -28,10 +28,14 @@ pub(crate) fn authorities(extra: &[PathBuf]) -> Result<Vec<CertificateDer<'stati
     for file in extra {
         let unreadable = |problem: String| BuildError::Roots { file: file.clone(), problem };
         let read = CertificateDer::pem_file_iter(file).map_err(|error| unreadable(error.to_string()))?;
+        let before = all.len();
         for certificate in read {
             let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
             taken.add(certificate.clone()).map_err(|error| unreadable(error.to_string()))?;
             all.push(certificate);
+        }
+        if all.len() == before {
+            return Err(unreadable("there is no certificate in it".to_owned()));
         }
     }
     if all.is_empty() { Err(BuildError::NoRoots) } else { Ok(all) }

@@ -5,7 +5,13 @@
 mod namespace;
 mod support;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use sprag_broker::{DEFAULT_RULE, EntityKind, EntitySpec, EntityStatus, FilterSpec, RuleSpec};
@@ -14,7 +20,7 @@ use sprag_core::{
     message::{Body, Message, Value, property},
 };
 use sprag_servicebus::{
-    Config, ConnectionString, EntitySettings, ServiceBus,
+    Config, ConnectionString, EntitySettings, ServiceBus, Token, TokenError, TokenSource,
     administration::{self, Administration, Error, Path, Rule, Setting},
     topology::{
         ApplyError, Change, Difference, Endpoint, Forward, NimbusEndpoint, Progress, Report, Source, Wanted, apply,
@@ -407,7 +413,9 @@ async fn a_busy_namespace_is_not_asked_for_ever() {
     assert!(error.to_string().contains("slow down"), "{error}");
     assert_eq!(fake.got().len(), 4);
     let fake = Fake::start([("429 Too Many Requests\r\nRetry-After: 3600", String::new())]).await;
-    let error = fake.client().get(&Path::queue("q")).await.expect_err("it stays busy");
+    let client = fake.client();
+    let answer = tokio::time::timeout(EVENTUALLY, client.get(&Path::queue("q"))).await.expect("nobody waits an hour");
+    let error = answer.expect_err("it stays busy");
     assert!(
         matches!(error, Error::Busy { tries: 1, retry_after: Some(wait), .. } if wait.as_secs() == 3_600),
         "{error}"
@@ -480,6 +488,36 @@ async fn requests_have_what_the_service_asks_for() {
     assert!(
         got[1].body.contains("<ForwardTo>sb://127.0.0.1/next</ForwardTo>") && got[1].body.contains("<New>kept</New>")
     );
+}
+
+/// A token of an identity in place of a key: shown as what it is, once for many requests, and anew when it ends.
+#[tokio::test]
+async fn tokens_of_an_identity_are_shown_until_they_end() {
+    /// Counts how often it is asked.
+    struct Identity(AtomicU32, Duration);
+
+    #[async_trait::async_trait]
+    impl TokenSource for Identity {
+        async fn token(&self, audience: &str) -> Result<Token, TokenError> {
+            assert_eq!(audience, "sb://127.0.0.1/");
+            let text = format!("token-{}", self.0.fetch_add(1, SeqCst));
+            Ok(Token { text, kind: "jwt", expires_at: sprag_store::clock::now().after(self.1) })
+        }
+    }
+
+    for (life, shown) in [(3_600, ["token-0", "token-0"]), (30, ["token-0", "token-1"])] {
+        let fake = Fake::start([("200 OK", queue_entry("q", SESSIONS))]).await;
+        let identity = Arc::new(Identity(AtomicU32::new(0), Duration::from_secs(life)));
+        let config = administration::Config { tokens: Some(identity), ..namespace::config(fake.address.port()) };
+        let client = Administration::new(config).expect("it needs nothing");
+        for _ in 0..2 {
+            client.get(&Path::queue("q")).await.expect("it is there");
+        }
+        for (got, token) in fake.got().iter().zip(shown) {
+            let expected = format!("authorization: Bearer {token}");
+            assert!(got.head.lines().any(|line| line.eq_ignore_ascii_case(&expected)), "{expected}: {}", got.head);
+        }
+    }
 }
 
 /// The real service is behind TLS: with the platform's authorities, and those that are configured beside them.

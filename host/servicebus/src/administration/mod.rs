@@ -342,11 +342,16 @@ impl Administration {
     }
 }
 
-/// A signature says itself what it is; a token of an identity does not.
+/// What a shared access signature starts with, and what the types of such tokens end with.
+const SIGNATURE: &str = "SharedAccessSignature ";
+const SIGNATURE_KIND: &str = ":sastoken";
+
+/// A signature says itself what it is; the token of an identity does not.
 fn header_of(token: &Token) -> String {
-    match token.kind {
-        "jwt" => format!("Bearer {}", token.text),
-        _ => token.text.clone(),
+    match token.kind.ends_with(SIGNATURE_KIND) {
+        true if token.text.starts_with(SIGNATURE) => token.text.clone(),
+        true => format!("{SIGNATURE}{}", token.text),
+        false => format!("Bearer {}", token.text),
     }
 }
 
