@@ -206,14 +206,13 @@ impl Settle {
 /// A delivery, as the writer needs to know it.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
-    entity: crate::entity::EntityIndex,
-    dead: bool,
+    at: crate::entity::Address,
     slot: Slot,
 }
 
 /// Carries out a settlement in the file. Answers where the message is then.
 fn settle(tx: &mut Tx<'_>, taken: Taken, how: &Settle) -> Result<Settled, Stop> {
-    let Taken { entity, dead, slot: Slot { seq, deliveries, size, .. } } = taken;
+    let Taken { at, slot: Slot { seq, deliveries, size, .. } } = taken;
     Ok(match how {
         Settle::Complete => {
             messages::end(tx, seq, size)?;
@@ -225,12 +224,12 @@ fn settle(tx: &mut Tx<'_>, taken: Taken, how: &Settle) -> Result<Settled, Stop> 
         }
         Settle::Defer { modified } => {
             messages::modify(tx, seq, modified)?;
-            messages::defer(tx, seq, deliveries, dead)?;
+            messages::defer(tx, seq, deliveries, at.part)?;
             Settled::Deferred
         }
         Settle::DeadLetter { reason, description, modified } => {
             messages::modify(tx, seq, modified)?;
-            messages::to_dead_letters(tx, entity, seq, reason.as_deref(), description.as_deref())?
+            messages::to_dead_letters(tx, at, seq, reason.as_deref(), description.as_deref())?
         }
         Settle::Release => Settled::Back,
     })

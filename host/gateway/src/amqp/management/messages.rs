@@ -12,7 +12,6 @@ use sprag_core::{
 
 use super::{Answer, Request, body};
 use crate::amqp::{
-    address::Part,
     context::Context,
     failure::Failure,
     message::{self, Handed},
@@ -24,10 +23,7 @@ const MAX_MESSAGES: usize = 1_000;
 const MAX_ANSWER: usize = 4 << 20;
 
 fn source(context: &Context, request: &Request) -> Result<Source, Failure> {
-    match &request.place.part {
-        Part::Of(name) => Ok(context.engine.source(name)?),
-        Part::TransferDeadLetters(_) => Err(Failure::not_found("there are no transfer dead letters here")),
-    }
+    Ok(context.engine.source(&request.place.name)?)
 }
 
 /// The session that the request is about, which the asking connection has to hold.
@@ -56,9 +52,6 @@ fn one(field: &str, value: Value) -> Map {
 pub(super) async fn peek(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let from = SequenceNumber(body::number(&request.body, "from-sequence-number")?);
     let count = body::count(&request.body, "message-count", 1)?.min(MAX_MESSAGES);
-    if matches!(request.place.part, Part::TransferDeadLetters(_)) {
-        return Ok(Answer::nothing());
-    }
     let found = source(context, request)?.peek(from, count, request.session.as_ref()).await?;
     let mut bytes = 0;
     let mut entries = Vec::new();
@@ -181,7 +174,7 @@ pub(super) fn renew(context: &Context, request: &Request) -> Result<Answer, Fail
 
 pub(super) async fn schedule(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let messages = body::items(&request.body, "messages")?.iter().map(scheduled).collect::<Result<Vec<_>, _>>()?;
-    let sent = context.engine.target(request.place.name())?.send(messages).await?;
+    let sent = context.engine.target(&request.place.name)?.send(messages).await?;
     let numbers = Array::longs(sent.into_iter().map(|number| number.0));
     Ok(Answer::ok(one("sequence-numbers", numbers)))
 }
@@ -202,6 +195,6 @@ fn scheduled(entry: &Value) -> Result<Message, Failure> {
 
 pub(super) async fn cancel(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let numbers: Vec<_> = body::numbers(&request.body, "sequence-numbers")?.into_iter().map(SequenceNumber).collect();
-    context.engine.target(request.place.name())?.cancel_scheduled(&numbers).await?;
+    context.engine.target(&request.place.name)?.cancel_scheduled(&numbers).await?;
     Ok(Answer::done())
 }
