@@ -16,6 +16,8 @@
 //! | A85 | `logins::a_failed_login_ends_the_connection`, `without_a_token_nothing_can_be_done` |
 //! | A04, A07, A09, A10, A14 | the worker's: no broker decides them |
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is the answer")]
+
 mod support;
 
 use std::time::Duration;
@@ -106,10 +108,8 @@ async fn an_abandoned_message_comes_again_in_its_place() {
     }
     let (receiver, _) = client.attach(of_session(Some("a"), 100)).await.unwrap();
     let mut seen = Vec::new();
-    let mut given = 0;
-    for fails in [false, true, true, false, false, false, false] {
+    for (given, fails) in (0..).zip([false, true, true, false, false, false, false]) {
         client.give(receiver, given, 1, false).await;
-        given += 1;
         let got = client.receive(receiver).await;
         seen.push(String::from_utf8(got.body().to_vec()).unwrap());
         let state = if fails { abandoned() } else { DeliveryState::Accepted };

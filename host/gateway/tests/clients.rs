@@ -13,7 +13,7 @@ use support::{Broker, Client, SESSION_FILTER, in_session, message, until};
 use tokio::net::TcpStream;
 
 fn active(broker: &Broker, entity: &str) -> u64 {
-    broker.engine.entity(&entity.into()).unwrap().counts.active
+    broker.engine.entity(&entity.into()).expect("it is there").counts.active
 }
 
 /// Java and .NET write the session as a text or null; Go as a described text or a described null, under the number of the filter; others by
@@ -22,7 +22,7 @@ fn active(broker: &Broker, entity: &str) -> u64 {
 async fn session_filters_of_every_form() {
     let broker = Broker::start(vec![EntitySpec::queue("s").with_sessions()]).await;
     let mut client = broker.client().await;
-    let number = Value::Ulong(0x137_000_000c);
+    let number = Value::Ulong(0x0013_7000_000c);
     let described = |by: &Value, value: Value| Value::Described(Box::new(Described { by: by.clone(), value }));
     let name = Value::Symbol(SESSION_FILTER);
     for (n, filter) in [
@@ -238,6 +238,48 @@ async fn dispositions_over_ranges() {
     // What is settled already, and what never was, is passed over.
     client.dispose(ids[0], ids[199] + 1_000, DeliveryState::Released, false).await;
     assert_eq!(client.send(sender, &message("x")).await, DeliveryState::Accepted);
+}
+
+/// What newer SDKs purge with (.NET, JavaScript): the oldest messages that nobody holds, as many as are asked for, from before a time.
+#[tokio::test]
+async fn messages_are_deleted_by_request() {
+    let specs = vec![EntitySpec::queue("q"), EntitySpec::queue("s").with_sessions()];
+    let specs = specs.into_iter().map(|it| EntitySpec { lock_duration: Duration::from_secs(300), ..it }).collect();
+    let broker = Broker::start(specs).await;
+    let mut client = broker.client().await;
+    let sender = client.sender("q").await.unwrap();
+    let receiver = client.receiver("q", 1).await.unwrap();
+    client.send(sender, &message("in hand")).await;
+    let in_hand = client.receive(receiver).await;
+    for n in 0..600 {
+        client.transfer(sender, &message(&n.to_string()), true).await;
+    }
+    client.send(sender, &message("last")).await;
+    let requests = client.requests("q/$management").await.unwrap();
+    let delete = |count: i32| support::map([("message-count", Value::Int(count))]);
+    let deleted = |body: &sprag_amqp::value::Map| body.get("message-count").and_then(Value::as_i64);
+    let (status, _, body) = client.manage(&requests, "batch-delete-messages", delete(300)).await;
+    assert_eq!((status, deleted(&body), active(&broker, "q")), (200, Some(300), 302));
+    let mut long_ago = delete(10);
+    long_ago.set(Symbol::from_static("enqueued-time-utc"), Value::Timestamp(1_000));
+    assert_eq!(client.manage(&requests, "batch-delete-messages", long_ago).await.0, 204);
+    let (_, _, body) = client.manage(&requests, "batch-delete-messages", delete(4_000)).await;
+    assert_eq!((deleted(&body), active(&broker, "q")), (Some(301), 1), "what is in hand stays");
+    assert_eq!(client.manage(&requests, "batch-delete-messages", delete(1)).await.0, 204);
+    assert_eq!(client.settle(in_hand.id, DeliveryState::Accepted).await, DeliveryState::Accepted);
+
+    // Of a session: for its holder.
+    let requests = client.requests("s/$management").await.unwrap();
+    let sender = client.sender("s").await.unwrap();
+    for session in ["a", "b"] {
+        client.send(sender, &in_session(session, "x")).await;
+    }
+    let of_a = support::map([("message-count", Value::Int(5)), ("session-id", Value::from("a"))]);
+    let (status, condition, _) = client.manage(&requests, "batch-delete-messages", of_a.clone()).await;
+    assert_eq!((status, condition.as_deref()), (410, Some("com.microsoft:session-lock-lost")));
+    client.attach(Client::<TcpStream>::of_session("s", Some("a"), None)).await.unwrap();
+    let (_, _, body) = client.manage(&requests, "batch-delete-messages", of_a).await;
+    assert_eq!((deleted(&body), active(&broker, "s")), (Some(1), 1));
 }
 
 /// A message of which only a part was sent is none; the next one on the link is whole.

@@ -13,11 +13,9 @@ use sprag_gateway::amqp::Config;
 use support::{Broker, Client, in_session, map, message};
 use tokio::net::TcpStream;
 
-/// Long enough that a busy machine does not leave a link alone for it by mistake.
-const LIMIT: Duration = Duration::from_secs(3);
-
 fn limited() -> Config {
-    Config { link_idle: Some(LIMIT), connection_idle: Some(LIMIT), ..Config::default() }
+    let limit = Some(Duration::from_secs(3));
+    Config { link_idle: limit, connection_idle: limit, ..Config::default() }
 }
 
 /// A receiver that waits with credit is idle, a sender too. One that is sent on, one whose message is renewed and one whose session is renewed
@@ -26,7 +24,9 @@ fn limited() -> Config {
 async fn idle_links_are_detached_and_used_ones_stay() {
     let specs = ["used", "slow", "idle"].map(EntitySpec::queue).into_iter();
     let specs = specs.chain([EntitySpec::queue("s").with_sessions()]).collect();
-    let broker = Broker::with(specs, limited()).await;
+    // Long enough that a busy machine does not leave a link alone for it by mistake.
+    let config = Config { link_idle: Some(Duration::from_secs(10)), connection_idle: None, ..Config::default() };
+    let broker = Broker::with(specs, config).await;
     let mut client = broker.client().await;
     let used = client.sender("used").await.unwrap();
     let slow = client.sender("slow").await.unwrap();
@@ -55,13 +55,14 @@ async fn idle_links_are_detached_and_used_ones_stay() {
             }
             None => true,
         });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // So that the credit for answers lasts.
+        tokio::time::sleep(Duration::from_millis(250)).await;
     }
     assert_eq!(ended.len(), 2);
     for error in &ended {
         assert_eq!(error.condition, "amqp:link:detach-forced");
         let text = error.description.as_deref().unwrap();
-        assert!(text.contains("IdleTimerExpired: Idle timeout: 00:00:03"), "{text}");
+        assert!(text.contains("IdleTimerExpired: Idle timeout: 00:00:10"), "{text}");
     }
     assert!([used, slow, session].iter().all(|handle| client.has_detached(*handle).is_none()));
     // All of them still work, and so do new ones to the same entity.
