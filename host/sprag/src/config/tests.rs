@@ -267,6 +267,17 @@ fn the_sample_in_docs_is_fresh() {
     assert_eq!(text, sample(), "docs/sprag.toml is stale: sprag check --print-sample > docs/sprag.toml");
 }
 
+/// What the documentation shows of entities can be used as it is.
+#[test]
+fn the_entities_in_docs_are_right() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/azure-sdk.md");
+    let text = std::fs::read_to_string(&file).expect("docs/azure-sdk.md");
+    let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of TOML");
+    let config = right(block);
+    assert_eq!(config.topics[0].subscriptions[0].rules.len(), 2);
+    assert_eq!(config.topics[0].subscriptions[1].forward_to, Some("letters".into()));
+}
+
 /// A section that the reader knows and the sample forgets would be found by nobody.
 #[test]
 fn the_sample_shows_every_section() {
