@@ -1,8 +1,8 @@
 //! What receivers and senders beyond this process need: several messages in flight, deferral, peeking at everything, sessions that are
 //! given back when whoever holds them goes away.
 //!
-//! Beside [`sprag_transport::Transport`], which is what the worker needs and no more. Start at [`Engine::source`] and [`Engine::target`]:
-//! a [`Source`] is a queue, a subscription or the dead letters of one; its sessions are [`ClientSession`]s; a [`Target`] is a queue or a
+//! Beside [`sprag_transport::Transport`], which is what the worker needs and no more. Start at [`Engine::source`](crate::Engine::source) and
+//! [`Engine::target`](crate::Engine::target): a [`Source`] is a queue, a subscription or the dead letters of one; its sessions are [`ClientSession`]s; a [`Target`] is a queue or a
 //! topic. Nothing here knows how messages travel.
 //!
 //! *Cancelling.* A future that is dropped while it waits has taken nothing. One that has something to write has handed it to the writer
