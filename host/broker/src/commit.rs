@@ -192,7 +192,7 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
             Step::DeadLetter { reason, description } => {
                 settled = Some(match target.aside {
                     true => Settled::Dead,
-                    false => messages::to_dead_letters(tx, entity, target.seq, Some(reason), Some(description))?,
+                    false => messages::to_dead_letters(tx, target.at, target.seq, Some(reason), Some(description))?,
                 });
             }
         }

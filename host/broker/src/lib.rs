@@ -45,7 +45,7 @@ pub use admin::{EntityCounts, EntityView, RuleView};
 pub use engine::{Engine, FILE};
 pub use entity::{
     DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, EntityStatus, MAX_HOPS, MAX_MESSAGE_ID, MAX_MESSAGE_SIZE,
-    MAX_SESSION_ID,
+    MAX_SESSION_ID, TRANSFER_DEAD_LETTER_SUFFIX,
 };
 pub use filter::{Correlation, DEFAULT_RULE, FilterError, FilterSpec, FilterValue, RuleSpec, SqlText};
 pub use options::{Clock, OpenError, Options};

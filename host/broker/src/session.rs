@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::{
     broker::look_until,
-    entity::EntityIndex,
+    entity::{Address, EntityIndex},
     index::{Change, Pin, Settled},
     messages,
     shared::Shared,
@@ -151,9 +151,13 @@ impl Session for Handle {
             let how = match &settlement {
                 // What was put aside stays there; only the delivery ends.
                 _ if current.is_aside() => Settled::Gone,
-                Settlement::DeadLetter { reason, description } => {
-                    messages::to_dead_letters(tx, entity, current.slot.seq, Some(reason), Some(description))?
-                }
+                Settlement::DeadLetter { reason, description } => messages::to_dead_letters(
+                    tx,
+                    Address::own(entity),
+                    current.slot.seq,
+                    Some(reason),
+                    Some(description),
+                )?,
                 _ => {
                     messages::delete(tx, current.slot.seq)?;
                     Settled::Gone

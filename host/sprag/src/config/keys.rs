@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Texts,
     Table(&'static Section),
     Tables(&'static Section),
+    /// A text, or a table.
+    TextOrTable(&'static Section),
     /// Any table; the handler knows its keys.
     Free,
 }
@@ -141,6 +143,18 @@ pub(crate) static EMBEDDED: Section = Section {
             "\"60s\"",
             "How long a client waits for the next free session when it does not say how long.",
         ),
+        key(
+            "link_idle",
+            Kind::Duration("1s", "3650d"),
+            "\"10m\"",
+            "A client's link on which nothing happens for so long is detached, as on Azure; a receiver that waits is one, too.",
+        ),
+        key(
+            "connection_idle",
+            Kind::Duration("1s", "3650d"),
+            "\"5m\"",
+            "A connection without a link to an entity is closed after so long, as on Azure; after 1m when it never had one.",
+        ),
         optional(
             "tls",
             Kind::Table(&TLS),
@@ -230,9 +244,41 @@ pub(crate) static QUEUE: Section = Section {
             "Drops a message whose id was sent within this time. Default: off.",
         ),
         key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+        MAX_SIZE,
+        STATUS,
+        FORWARD_TO,
+        FORWARD_DEAD_LETTERS_TO,
+        USER_METADATA,
     ],
-    later: &["forward_to", "forward_dead_letters_to", "auto_delete_on_idle", "partitioned"],
+    later: &["auto_delete_on_idle", "partitioned"],
 };
+
+const MAX_SIZE: Key = optional(
+    "max_size",
+    Kind::Bytes("1KiB", "16TiB"),
+    "\"1GiB\"",
+    "Sends are refused once its messages together are this large. Default: only `max_size` of the host counts.",
+);
+
+const STATUS: Key = key(
+    "status",
+    Kind::Choice(&["active", "disabled", "send-disabled", "receive-disabled"]),
+    "\"active\"",
+    "What may be done with it. What it holds stays.",
+);
+
+const FORWARD_TO: Key = optional(
+    "forward_to",
+    Kind::Name,
+    "\"invoices\"",
+    "Queue or topic that its messages go on to; over at most four. Not with `requires_session`.",
+);
+
+const FORWARD_DEAD_LETTERS_TO: Key =
+    optional("forward_dead_letters_to", Kind::Name, "\"invoices\"", "Queue or topic that its dead letters go on to.");
+
+const USER_METADATA: Key =
+    optional("user_metadata", Kind::Text, "\"owned by billing\"", "A note, which administration clients show.");
 
 pub(crate) static TOPIC: Section = Section {
     doc: "A topic of the embedded engine: each subscription gets a copy of what its filter lets through.",
@@ -244,7 +290,16 @@ pub(crate) static TOPIC: Section = Section {
             "\"10m\"",
             "Drops a message whose id was sent within this time. Default: off.",
         ),
+        optional(
+            "ttl",
+            Kind::Duration("1s", "3650d"),
+            "\"14d\"",
+            "How long a copy waits at most before it expires, whatever its subscription says. Default: for ever.",
+        ),
         key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+        MAX_SIZE,
+        STATUS,
+        USER_METADATA,
         optional(
             "subscriptions",
             Kind::Tables(&SUBSCRIPTION),
@@ -261,9 +316,15 @@ pub(crate) static SUBSCRIPTION: Section = Section {
         required("name", Kind::Name, "\"billing\"", "Its name within the topic."),
         optional(
             "filter",
-            Kind::Text,
+            Kind::TextOrTable(&CORRELATION),
             "\"EventTypeId LIKE 'Order%'\"",
-            "SQL rule over properties, as Azure Service Bus has it. Default: everything.",
+            "What it gets: an SQL rule over properties, as Azure Service Bus has it, or a table of what must be equal. Default: everything.",
+        ),
+        optional(
+            "rules",
+            Kind::Tables(&SUBSCRIPTION_RULE),
+            "[{ name = \"big\", filter = \"total > 1000\", action = \"SET priority = 'high'\" }]",
+            "Several filters, instead of `filter`. A message comes once for all rules without an action, and once for each with one.",
         ),
         key(
             "requires_session",
@@ -290,8 +351,59 @@ pub(crate) static SUBSCRIPTION: Section = Section {
             "How long a message waits before it expires. Default: for ever.",
         ),
         key("dead_letter_on_expiry", Kind::Bool, "true", "Expired messages go to the dead letters instead of away."),
+        MAX_SIZE,
+        STATUS,
+        FORWARD_TO,
+        FORWARD_DEAD_LETTERS_TO,
+        USER_METADATA,
     ],
-    later: &["forward_to", "forward_dead_letters_to", "rules"],
+    later: &["auto_delete_on_idle"],
+};
+
+pub(crate) static SUBSCRIPTION_RULE: Section = Section {
+    doc: "Which messages a subscription gets, and how they are changed on their way in.",
+    keys: &[
+        required(
+            "name",
+            Kind::Name,
+            "\"big\"",
+            "Its name within the subscription: at most 50 characters, none of / \\ ? # @.",
+        ),
+        optional(
+            "filter",
+            Kind::TextOrTable(&CORRELATION),
+            "\"total > 1000\"",
+            "As `filter` of a subscription. Default: everything.",
+        ),
+        optional(
+            "action",
+            Kind::Text,
+            "\"SET priority = 'high'; REMOVE note\"",
+            "Changes its copy: `SET name = value` and `REMOVE name`. The copy says by `RuleName` which rule has made it.",
+        ),
+    ],
+    later: &[],
+};
+
+pub(crate) static CORRELATION: Section = Section {
+    doc: "What must be equal, all of it; compared with case.",
+    keys: &[
+        optional("message_id", Kind::Text, "\"order-1\"", "The message's id."),
+        optional("session_id", Kind::Text, "\"customer-1\"", "Its session."),
+        optional("subject", Kind::Text, "\"OrderPlaced\"", "Its subject (label)."),
+        optional("content_type", Kind::Text, "\"application/json\"", "Its content type."),
+        optional("correlation_id", Kind::Text, "\"order-1\"", "Its correlation id."),
+        optional("to", Kind::Text, "\"billing\"", "Its address."),
+        optional("reply_to", Kind::Text, "\"answers\"", "Where answers go."),
+        optional("reply_to_session_id", Kind::Text, "\"customer-1\"", "The session of answers."),
+        optional(
+            "properties",
+            Kind::Free,
+            "{ EventTypeId = \"OrderPlaced\", total = 3 }",
+            "Application properties: texts, numbers, true or false.",
+        ),
+    ],
+    later: &[],
 };
 
 pub(crate) static ENDPOINT: Section = Section {

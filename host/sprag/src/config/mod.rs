@@ -17,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use sprag_broker::{EntityStatus, FilterSpec, RuleSpec};
 use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::RetryPolicy,
@@ -66,6 +67,8 @@ pub(crate) struct Embedded {
     pub administration: Listen,
     pub plain_beyond_loopback: bool,
     pub session_wait: Duration,
+    pub link_idle: Duration,
+    pub connection_idle: Duration,
     pub tls: Option<Tls>,
     pub keys: Vec<SharedKey>,
 }
@@ -115,15 +118,26 @@ pub(crate) struct Queue {
     pub duplicate_window: Option<Duration>,
     /// Queues only; a subscription has its topic's.
     pub max_message_size: u64,
+    pub max_size: Option<u64>,
+    pub status: EntityStatus,
+    pub forward_to: Option<EntityName>,
+    pub forward_dead_letters_to: Option<EntityName>,
+    pub user_metadata: Option<String>,
+    /// Subscriptions only. Not with `rules`.
+    pub filter: Option<FilterSpec>,
     /// Subscriptions only.
-    pub filter: Option<String>,
+    pub rules: Vec<RuleSpec>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Topic {
     pub name: EntityName,
     pub duplicate_window: Option<Duration>,
+    pub ttl: Option<Duration>,
     pub max_message_size: u64,
+    pub max_size: Option<u64>,
+    pub status: EntityStatus,
+    pub user_metadata: Option<String>,
     pub subscriptions: Vec<Queue>,
 }
 

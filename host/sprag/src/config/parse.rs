@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sprag_broker::{Correlation, DEFAULT_RULE, EntityStatus, FilterSpec, FilterValue, RuleSpec};
 use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::{Jitter, RetryPolicy, Rule, Schedule, Strategy},
@@ -20,7 +21,7 @@ use super::{
     Subscription, Tls, Topic,
     keys::{self, Section},
     nearest,
-    read::{self, Source, Table},
+    read::{self, Source, Table, TextOrTable},
     units,
 };
 
@@ -52,6 +53,8 @@ struct Places {
     /// By the transport they are on; None is the embedded engine.
     sources: Vec<(Option<String>, EntityName, Option<Range<usize>>)>,
     publish: Vec<(EntityName, Range<usize>)>,
+    /// Key, and the entity that it names.
+    forwards: Vec<(&'static str, EntityName, Option<Range<usize>>)>,
 }
 
 fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
@@ -67,7 +70,7 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
         let queue = Queue {
             duplicate_window: table.duration("duplicate_window"),
             max_message_size: table.bytes("max_message_size").expect(DECLARED),
-            ..read_queue(&table, name.as_deref().unwrap_or_default().into())
+            ..read_queue(&table, name.as_deref().unwrap_or_default().into(), &mut places)
         };
         let Some(name) = name else { continue };
         places.entities.push((name.as_str().into(), table.span_of("name")));
@@ -89,12 +92,19 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
             let Some(subscription) = inner.text("name") else { continue };
             let entity = EntityName::from(format!("{name}/{subscription}"));
             places.entities.push((entity.clone(), inner.span_of("name")));
-            subscriptions.push(Queue { filter: inner.text("filter"), ..read_queue(&inner, entity) });
+            let filter = inner.text_or_table("filter").and_then(|filter| read_filter(&inner, "filter", filter));
+            let rules: Vec<RuleSpec> = inner.tables("rules").iter().filter_map(read_subscription_rule).collect();
+            check_rules(&inner, &rules);
+            subscriptions.push(Queue { filter, rules, ..read_queue(&inner, entity, &mut places) });
         }
         topics.push(Topic {
             name: name.into(),
             duplicate_window: table.duration("duplicate_window"),
+            ttl: table.duration("ttl"),
             max_message_size: table.bytes("max_message_size").expect(DECLARED),
+            max_size: table.bytes("max_size"),
+            status: status(&table),
+            user_metadata: user_metadata(&table),
             subscriptions,
         });
     }
@@ -234,6 +244,8 @@ fn read_embedded(table: &Table<'_, '_>, base: &Path) -> Embedded {
         administration,
         plain_beyond_loopback,
         session_wait: table.duration("session_wait").expect(DECLARED),
+        link_idle: table.duration("link_idle").expect(DECLARED),
+        connection_idle: table.duration("connection_idle").expect(DECLARED),
         tls,
         keys,
     }
@@ -265,7 +277,29 @@ fn read_key(table: &Table<'_, '_>) -> Option<SharedKey> {
     })
 }
 
-fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {
+fn read_queue(table: &Table<'_, '_>, name: EntityName, places: &mut Places) -> Queue {
+    let mut onward = |key: &'static str| {
+        let target = table.text(key).map(EntityName::from)?;
+        let span = table.span_of(key);
+        // A subscription has a name of two parts, which is not one that can be forwarded to.
+        if target == name {
+            table.source.found(span, read::BAD_VALUE, format!("`{key}` of {:?} names itself", name.as_str()));
+        } else {
+            places.forwards.push((key, target.clone(), span));
+        }
+        Some(target)
+    };
+    let (forward_to, forward_dead_letters_to) = (onward("forward_to"), onward("forward_dead_letters_to"));
+    if forward_to.is_some() && table.boolean("requires_session").expect(DECLARED) {
+        table.source.found(
+            table.span_of("forward_to"),
+            read::BAD_VALUE,
+            format!(
+                "{:?} requires sessions, so it cannot forward: leave out `forward_to` or `requires_session`",
+                name.as_str()
+            ),
+        );
+    }
     Queue {
         name,
         requires_session: table.boolean("requires_session").expect(DECLARED),
@@ -275,7 +309,136 @@ fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {
         dead_letter_on_expiry: table.boolean("dead_letter_on_expiry").expect(DECLARED),
         duplicate_window: None,
         max_message_size: 0,
+        max_size: table.bytes("max_size"),
+        status: status(table),
+        forward_to,
+        forward_dead_letters_to,
+        user_metadata: user_metadata(table),
         filter: None,
+        rules: Vec::new(),
+    }
+}
+
+fn status(table: &Table<'_, '_>) -> EntityStatus {
+    match table.text("status").expect(DECLARED).as_str() {
+        "disabled" => EntityStatus::Disabled,
+        "send-disabled" => EntityStatus::SendDisabled,
+        "receive-disabled" => EntityStatus::ReceiveDisabled,
+        _ => EntityStatus::Active,
+    }
+}
+
+fn user_metadata(table: &Table<'_, '_>) -> Option<String> {
+    const MOST: usize = 1_024;
+    let text = table.text("user_metadata")?;
+    let length = text.chars().count();
+    if length > MOST {
+        let problem = format!("`user_metadata` has {length} characters; at most {MOST} are taken");
+        table.source.found(table.span_of("user_metadata"), read::BAD_VALUE, problem);
+    }
+    Some(text)
+}
+
+/// A filter, which is tried out, so that a wrong one is told with its place.
+fn read_filter(table: &Table<'_, '_>, key: &str, filter: TextOrTable<'_, '_>) -> Option<FilterSpec> {
+    let filter = match filter {
+        TextOrTable::Text(text) => FilterSpec::Sql(text),
+        TextOrTable::Table(table) => FilterSpec::Correlation(Box::new(read_correlation(&table)?)),
+    };
+    check_rule(table, key, &RuleSpec::new(DEFAULT_RULE, filter.clone())).then_some(filter)
+}
+
+fn check_rule(table: &Table<'_, '_>, key: &str, rule: &RuleSpec) -> bool {
+    let checked = rule.validate();
+    if let Err(error) = &checked {
+        table.source.found(
+            table.span_of(key),
+            read::BAD_VALUE,
+            format!("`{key}`, at character {}: {}", error.position, error.problem),
+        );
+    }
+    checked.is_ok()
+}
+
+fn read_correlation(table: &Table<'_, '_>) -> Option<Correlation> {
+    let mut properties = BTreeMap::new();
+    for (name, value) in table.free("properties").into_iter().flatten() {
+        let wanted = match value.get_ref() {
+            DeValue::String(text) => FilterValue::Text(text.to_string()),
+            DeValue::Boolean(flag) => FilterValue::Bool(*flag),
+            DeValue::Integer(number) => {
+                let whole = i64::from_str_radix(&number.as_str().replace('_', ""), number.radix());
+                whole.map_or_else(|_| FilterValue::Text(number.to_string()), FilterValue::Int)
+            }
+            DeValue::Float(number) => {
+                let real = number.as_str().replace('_', "").parse();
+                real.map_or_else(|_| FilterValue::Text(number.to_string()), FilterValue::Double)
+            }
+            _ => {
+                let text = format!(
+                    "`{}` in `properties` of a filter: it takes texts, numbers, true and false",
+                    name.get_ref()
+                );
+                table.source.found(Some(value.span()), read::BAD_VALUE, text);
+                continue;
+            }
+        };
+        properties.insert(name.get_ref().to_string(), wanted);
+    }
+    let correlation = Correlation {
+        message_id: table.text("message_id"),
+        session_id: table.text("session_id"),
+        subject: table.text("subject"),
+        content_type: table.text("content_type"),
+        correlation_id: table.text("correlation_id"),
+        to: table.text("to"),
+        reply_to: table.text("reply_to"),
+        reply_to_session_id: table.text("reply_to_session_id"),
+        properties,
+    };
+    if correlation == Correlation::default() {
+        table.source.found(
+            table.span(),
+            read::BAD_VALUE,
+            "a filter that compares nothing lets everything through; leave it out",
+        );
+        return None;
+    }
+    Some(correlation)
+}
+
+fn read_subscription_rule(table: &Table<'_, '_>) -> Option<RuleSpec> {
+    let name = table.text("name");
+    let filter = match table.text_or_table("filter") {
+        Some(filter) => read_filter(table, "filter", filter),
+        None => Some(FilterSpec::All),
+    };
+    let action = table.text("action").map(Into::into);
+    let (name, filter) = (name?, filter?);
+    // Its name and its action; the filter has been looked at.
+    let named = check_rule(table, "name", &RuleSpec::new(name.as_str(), FilterSpec::All));
+    let acts = action.is_none()
+        || check_rule(
+            table,
+            "action",
+            &RuleSpec { action: action.clone(), ..RuleSpec::new(DEFAULT_RULE, FilterSpec::All) },
+        );
+    (named && acts).then_some(RuleSpec { name, filter, action })
+}
+
+fn check_rules(table: &Table<'_, '_>, rules: &[RuleSpec]) {
+    if table.has("filter") && table.has("rules") {
+        let text = "a subscription has `filter` or `rules`, not both; the filter can be one of the rules";
+        table.source.found(table.span_of("filter"), read::BAD_VALUE, text);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        if rules[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&rule.name)) {
+            table.source.found(
+                table.span_of("rules"),
+                read::TWICE,
+                format!("there are two rules named {:?}", rule.name),
+            );
+        }
     }
 }
 
@@ -587,6 +750,24 @@ fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
     for (name, span) in &places.publish {
         unknown(source, name, Some(span.clone()), config.entities());
     }
+    for (key, name, span) in &places.forwards {
+        if places.entities.iter().any(|(entity, _)| entity == name) && config.entities().all(|entity| entity != name) {
+            let text =
+                format!("`{key}` names the subscription {:?}; messages go on to queues and topics", name.as_str());
+            source.found(span.clone(), read::BAD_VALUE, text);
+        } else {
+            unknown(source, name, span.clone(), config.entities());
+        }
+    }
+    for endpoint in &config.endpoints {
+        if config.source_of(endpoint).is_some_and(|queue| queue.forward_to.is_some()) {
+            let span =
+                places.sources.iter().find(|(name, _)| *name == endpoint.source).and_then(|(_, span)| span.clone());
+            let text =
+                format!("endpoint {:?} would get nothing: its source forwards its messages", endpoint.name.as_str());
+            source.found(span, read::BAD_VALUE, text);
+        }
+    }
 }
 
 /// Whether every endpoint's store is there, and is one that it can have with its transport (P34).
@@ -664,7 +845,10 @@ fn unknown<'n>(
 pub(crate) fn default_queue(name: &str) -> Queue {
     let source = Source::new("", Path::new("."));
     let table = unwritten(&source, &keys::QUEUE);
-    Queue { max_message_size: table.bytes("max_message_size").expect(DECLARED), ..read_queue(&table, name.into()) }
+    Queue {
+        max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        ..read_queue(&table, name.into(), &mut Places::default())
+    }
 }
 
 pub(crate) fn default_topic(name: &str) -> Topic {
@@ -673,7 +857,11 @@ pub(crate) fn default_topic(name: &str) -> Topic {
     Topic {
         name: name.into(),
         duplicate_window: None,
+        ttl: None,
         max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        max_size: None,
+        status: EntityStatus::Active,
+        user_metadata: None,
         subscriptions: Vec::new(),
     }
 }

@@ -25,6 +25,8 @@ pub(crate) fn sample() -> String {
         &["subscriptions = [{ name = \"billing\", requires_session = true, filter = \"EventTypeId LIKE 'Order%'\" }]"],
     );
     inline(&mut text, "subscriptions", &keys::SUBSCRIPTION);
+    inline(&mut text, "subscriptions.rules", &keys::SUBSCRIPTION_RULE);
+    inline(&mut text, "subscriptions.filter", &keys::CORRELATION);
     section(&mut text, "# [servicebus.prod]", &keys::SERVICEBUS, &[]);
     section(&mut text, "# [store.main]", &keys::STORE, &[]);
     section(

@@ -91,6 +91,7 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "[embedded]\nkeys = [{ name = \"k\", key = \"env:HOME\", rights = [\"read\"] }]\n",
             "there is no right \"read\"; there are send, listen, manage",
         ),
+        ("[embedded]\nlink_idle = \"0s\"\n", "\"0s\" is not between 1s and 3650d"),
         ("[embedded]\ntls = { listen = \"127.0.0.1:5671\" }\n", "needs `certificate`"),
         ("[[queue]]\nname = \"q\"\nmax_delivery_count = 0\n", "0 is not between 1 and 2000"),
         ("[[queue]]\nrequires_session = true\n", "[[queue]] needs `name`, for instance name = \"orders\" [SPR0105]"),
@@ -99,6 +100,76 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "sprag.toml:4:8: there are two entities named \"a\" [SPR0107]",
         ),
         ("[[queue]]\nname = \"a\\u0007\"\n", "has control characters"),
+        (
+            "[[queue]]\nname = \"q\"\nforward_too = \"r\"\n",
+            "sprag.toml:3:1: unknown key `forward_too` in [[queue]] \"q\"; did you mean `forward_to`? [SPR0102]",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\nstatus = \"send-disable\"\n",
+            "\"send-disable\" is not one of active, disabled, send-disabled, receive-disabled; did you mean \"send-disabled\"?",
+        ),
+        ("[[queue]]\nname = \"q\"\nmax_size = \"1B\"\n", "\"1B\" is not between 1KiB and 16TiB"),
+        (
+            "[[queue]]\nname = \"q\"\nforward_to = \"q\"\n",
+            "sprag.toml:3:14: `forward_to` of \"q\" names itself [SPR0104]",
+        ),
+        (
+            "[[queue]]\nname = \"orders\"\n[[queue]]\nname = \"q\"\nforward_dead_letters_to = \"order\"\n",
+            "sprag.toml:5:27: there is no queue \"order\"; did you mean \"orders\"? [SPR0106]",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\nforward_to = \"t/s\"\n[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\" }]\n",
+            "`forward_to` names the subscription \"t/s\"; messages go on to queues and topics",
+        ),
+        (
+            "[[queue]]\nname = \"r\"\n[[queue]]\nname = \"q\"\nforward_to = \"r\"\nrequires_session = true\n",
+            "\"q\" requires sessions, so it cannot forward",
+        ),
+        (
+            "[[queue]]\nname = \"r\"\n[[queue]]\nname = \"q\"\nforward_to = \"r\"\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\n",
+            "sprag.toml:8:10: endpoint \"e\" would get nothing: its source forwards its messages [SPR0104]",
+        ),
+        ("[[topic]]\nname = \"t\"\nforward_to = \"q\"\n", "unknown key `forward_to` in [[topic]] \"t\""),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = \"a = \" }]\n",
+            "sprag.toml:3:41: `filter`, at character 5: ",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = 3 }]\n",
+            "`filter` in `subscriptions` of [[topic]] \"t\" \"s\": expected a text such as \"EventTypeId LIKE 'Order%'\", or a table, not the number 3",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = { subjct = \"x\" } }]\n",
+            "unknown key `subjct` in `filter` of `subscriptions` of [[topic]] \"t\" \"s\"; did you mean `subject`?",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = {} }]\n",
+            "a filter that compares nothing lets everything through",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = { properties = { a = [1] } } }]\n",
+            "`a` in `properties` of a filter: it takes texts, numbers, true and false",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = \"a = 1\", rules = [{ name = \"r\" }] }]\n",
+            "a subscription has `filter` or `rules`, not both",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"r\" }, { name = \"R\" }] }]\n",
+            "there are two rules named \"R\" [SPR0107]",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ filter = \"a = 1\" }] }]\n",
+            "needs `name`, for instance name = \"big\"",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"r\", action = \"a = 1\" }] }]\n",
+            "`action`, at character 1: ",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"a/b\" }] }]\n",
+            "the rule's name \"a/b\" is not one",
+        ),
         ("[queue]\nname = \"a\"\n", "write [[queue]], not a value of type table"),
         (
             "[[endpoint]]\nname = \"e\"\nsource = { queue = \"order\" }\n[[queue]]\nname = \"orders\"\n",
@@ -184,7 +255,8 @@ fn the_sample_can_be_used() {
             }
         })
         .collect();
-    let mut all = all.replace("requires_session = false\n", "");
+    // The sample's queue has sessions.
+    let mut all = all.replace("requires_session = false\n", "").replace("forward_to = \"invoices\"\n", "");
     // What the sample's examples point to.
     all.push_str("\n[[queue]]\nname = \"invoices\"\n[[queue]]\nname = \"Resolver\"\n");
     right(&all);
@@ -198,12 +270,25 @@ fn the_sample_in_docs_is_fresh() {
     assert_eq!(text, sample(), "docs/sprag.toml is stale: sprag check --print-sample > docs/sprag.toml");
 }
 
+/// What the documentation shows of entities can be used as it is.
+#[test]
+fn the_entities_in_docs_are_right() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/azure-sdk.md");
+    let text = std::fs::read_to_string(&file).expect("docs/azure-sdk.md");
+    let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of TOML");
+    let config = right(block);
+    assert_eq!(config.topics[0].subscriptions[0].rules.len(), 2);
+    assert_eq!(config.topics[0].subscriptions[1].forward_to, Some("letters".into()));
+}
+
 /// A section that the reader knows and the sample forgets would be found by nobody.
 #[test]
 fn the_sample_shows_every_section() {
     fn tables(section: &'static keys::Section) -> Vec<&'static str> {
         let inner = |key: &'static keys::Key| match key.kind {
-            keys::Kind::Table(inner) | keys::Kind::Tables(inner) => [vec![key.name], tables(inner)].concat(),
+            keys::Kind::Table(inner) | keys::Kind::Tables(inner) | keys::Kind::TextOrTable(inner) => {
+                [vec![key.name], tables(inner)].concat()
+            }
             _ => Vec::new(),
         };
         section.keys.iter().flat_map(inner).collect()
@@ -230,6 +315,7 @@ fn defaults_of_the_key_table_are_right() {
                 keys::Kind::AddressOrOff => drop(table.address_or_off(key.name)),
                 keys::Kind::Text | keys::Kind::Name | keys::Kind::Choice(_) => drop(table.text(key.name)),
                 keys::Kind::Table(inner) | keys::Kind::Tables(inner) => walk(inner),
+                keys::Kind::TextOrTable(inner) => walk(inner),
                 keys::Kind::Secret | keys::Kind::Names | keys::Kind::Texts | keys::Kind::Free => {}
             }
         }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sprag_broker::{DeclareError, Engine, EntityKind, EntitySpec, FilterSpec, OpenError, Options};
+use sprag_broker::{DeclareError, Engine, OpenError, Options};
 use sprag_core::ids::EntityName;
 use sprag_databases::postgres::{self, PostgresStore};
 use sprag_runtime::{Destinations, Runtime, RuntimeConfig, registry::EndpointHandlers};
@@ -21,6 +21,7 @@ use sprag_worker::{EndpointConfig, InboxConfig};
 
 use tracing::{info, warn};
 
+use super::entities;
 use crate::{
     config::{self, Config, StoreRef},
     failure::{Exit, Failure},
@@ -44,40 +45,13 @@ pub(super) async fn open(config: &Config) -> Result<Engine, Failure> {
 }
 
 pub(super) async fn declare(engine: &Engine, config: &Config) -> Result<(), Failure> {
-    let mut specs: Vec<EntitySpec> =
-        config.queues.iter().map(|queue| spec(queue, EntityKind::Queue, queue.max_message_size)).collect();
-    for topic in &config.topics {
-        specs.push(EntitySpec {
-            duplicate_detection: topic.duplicate_window,
-            max_message_size: topic.max_message_size,
-            ..EntitySpec::topic(topic.name.clone())
-        });
-        for subscription in &topic.subscriptions {
-            let filter = subscription.filter.clone().map_or(FilterSpec::All, FilterSpec::Sql);
-            specs.push(spec(subscription, EntityKind::Subscription(filter), topic.max_message_size));
-        }
-    }
-    engine.declare(specs).await.map_err(|error| match error {
+    engine.declare(entities::specs(config)).await.map_err(|error| match error {
         DeclareError::Store(error) => Failure::failed(error.to_string()).code("SPR0406"),
         error => {
             let place = config.file.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
             Failure::new(Exit::Configuration, format!("{place}{error}")).code("SPR0104")
         }
     })
-}
-
-fn spec(queue: &config::Queue, kind: EntityKind, max_message_size: u64) -> EntitySpec {
-    EntitySpec {
-        kind,
-        requires_session: queue.requires_session,
-        lock_duration: queue.lock_duration,
-        max_delivery_count: queue.max_delivery_count,
-        default_ttl: queue.ttl,
-        dead_letter_on_expiry: queue.dead_letter_on_expiry,
-        duplicate_detection: queue.duplicate_window,
-        max_message_size,
-        ..EntitySpec::queue(queue.name.clone())
-    }
 }
 
 /// What endpoints are put together from: transports and stores, each once.
