@@ -60,6 +60,7 @@ fn crates_know_only_what_the_architecture_says() {
         ("amqp", &[][..]),
         ("core", &[][..]),
         ("store", &["core"]),
+        ("databases", &["core", "store"]),
         ("transport", &["core", "store"]),
         ("broker", &["core", "store", "transport"]),
         ("gateway", &["core", "broker", "amqp"]),
