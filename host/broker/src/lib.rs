@@ -13,11 +13,9 @@ mod admin;
 mod broker;
 mod cache;
 pub mod client;
-mod codec;
 mod codes;
 mod commit;
 mod counters;
-mod decision;
 mod engine;
 mod entity;
 mod filter;
@@ -40,6 +38,9 @@ mod store;
 mod topology;
 mod tracking;
 mod writer;
+
+// The rows' bytes are the same in every store that keeps them.
+use sprag_store::{codec, decision};
 
 pub use admin::{EntityCounts, EntityView, RuleView};
 pub use engine::{Engine, FILE};

@@ -6,8 +6,10 @@
 //! *Invariant:* this crate knows no transport, no runtime and no loop.
 
 pub mod clock;
+pub mod codec;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod decision;
 pub mod faults;
 pub mod memory;
 pub mod query;

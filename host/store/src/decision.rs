@@ -13,7 +13,7 @@ use crate::codec::{self, Error, Reader, Writer};
 
 const VERSION: u8 = 1;
 
-pub(crate) fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
+pub fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
     let mut out = Writer(vec![VERSION]);
     out.number(attempt.into());
     out.number(rest.len() as u64);
@@ -59,7 +59,7 @@ pub(crate) fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
 }
 
 /// The attempt and the effects.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
+pub fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
     let mut input = Reader(bytes);
     if input.byte()? != VERSION {
         return Err(Error::Corrupt("the version of a decision is not known"));
@@ -90,11 +90,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
 }
 
 /// Durations as nanoseconds, for a column.
-pub(crate) fn nanos(duration: Duration) -> i64 {
+pub fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn from_nanos(nanos: i64) -> Duration {
+pub fn from_nanos(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 

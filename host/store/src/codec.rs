@@ -21,7 +21,7 @@ const RARE: u32 = 10;
 const MAX_DEPTH: u32 = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error("a value has lists or maps more than {MAX_DEPTH} deep")]
     TooDeep,
     #[error("a stored message cannot be read: {0}")]
@@ -29,7 +29,7 @@ pub(crate) enum Error {
 }
 
 /// Header and body as they are stored.
-pub(crate) fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Error> {
+pub fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Error> {
     let mut out = Writer(Vec::with_capacity(128));
     out.0.push(VERSION);
     let texts = [
@@ -97,7 +97,7 @@ pub(crate) fn encode(message: &Message) -> Result<(Vec<u8>, Cow<'_, [u8]>), Erro
     Ok((out.0, body))
 }
 
-pub(crate) fn decode(header: &[u8], body: &[u8], session: Option<&str>) -> Result<Message, Error> {
+pub fn decode(header: &[u8], body: &[u8], session: Option<&str>) -> Result<Message, Error> {
     let mut input = Reader(header);
     if !(OLDEST..=VERSION).contains(&input.byte()?) {
         return Err(Error::Corrupt("its version is not known"));
@@ -167,10 +167,10 @@ fn id_kind_of(code: u8) -> Result<IdKind, Error> {
         .ok_or(Error::Corrupt("type of an id"))
 }
 
-pub(crate) struct Writer(pub Vec<u8>);
+pub struct Writer(pub Vec<u8>);
 
 impl Writer {
-    pub(crate) fn number(&mut self, mut n: u64) {
+    pub fn number(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push(n as u8 | 0x80);
             n >>= 7;
@@ -178,16 +178,16 @@ impl Writer {
         self.0.push(n as u8);
     }
 
-    pub(crate) fn signed(&mut self, n: i64) {
+    pub fn signed(&mut self, n: i64) {
         self.number((n << 1 ^ n >> 63) as u64);
     }
 
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
-    pub(crate) fn text(&mut self, text: &str) {
+    pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
@@ -312,10 +312,10 @@ impl Writer {
     }
 }
 
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn take(&mut self, len: u64) -> Result<&'a [u8], Error> {
+    pub fn take(&mut self, len: u64) -> Result<&'a [u8], Error> {
         let (taken, rest) = usize::try_from(len)
             .ok()
             .and_then(|len| self.0.split_at_checked(len))
@@ -324,11 +324,11 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn byte(&mut self) -> Result<u8, Error> {
+    pub fn byte(&mut self) -> Result<u8, Error> {
         Ok(self.take(1)?[0])
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, Error> {
+    pub fn number(&mut self) -> Result<u64, Error> {
         let mut n = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -340,17 +340,17 @@ impl<'a> Reader<'a> {
         Err(Error::Corrupt("a number is too long"))
     }
 
-    pub(crate) fn signed(&mut self) -> Result<i64, Error> {
+    pub fn signed(&mut self) -> Result<i64, Error> {
         let n = self.number()?;
         Ok((n >> 1) as i64 ^ -((n & 1) as i64))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let len = self.number()?;
         self.take(len)
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'a str, Error> {
+    pub fn text(&mut self) -> Result<&'a str, Error> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Error::Corrupt("a text is not UTF-8"))
     }
 
