@@ -54,7 +54,7 @@ impl Step {
             Effect::Enqueue(message) => Self::Enqueue(Box::new(Prepared::new(*message)?)),
             Effect::CancelScheduled(id) => Self::CancelScheduled(id),
             Effect::SetState(state) => Self::SetState(state.to_bytes().map(Bytes::from)),
-            Effect::Park { sequence } => Self::Park(sequence),
+            Effect::Park { sequence, copy: _ } => Self::Park(sequence),
             Effect::Complete => Self::Complete,
             Effect::DeadLetter { reason, description } => Self::DeadLetter { reason, description },
         })

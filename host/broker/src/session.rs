@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sprag_core::{
     ids::SessionId,
-    message::{Delivery, LockToken, Origin},
+    message::{Delivery, LockToken, Message, Origin},
 };
 use sprag_transport::{Error, Parked, Session, Settlement};
 use tokio::sync::Notify;
@@ -117,7 +117,8 @@ impl Session for Handle {
         }
     }
 
-    async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
+    /// A change of place: the copy is not needed.
+    async fn park(&self, delivery: &Delivery, sequence: u32, _copy: &Message) -> Result<(), Error> {
         let now = Instant::now();
         let lock = delivery.lock.0;
         let (pin, current) =

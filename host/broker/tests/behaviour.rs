@@ -220,7 +220,7 @@ async fn messages_expire() {
     send(&engine, "s", in_session("1", "stays")).await;
     let session = offered(&engine, "s").await;
     let delivery = next(&session).await;
-    session.park(&delivery, 1).await.unwrap();
+    session.park(&delivery, 1, &delivery.message).await.unwrap();
     session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     clock.store(T0 + 5_000, Relaxed);
     let delivery = next(&session).await;
@@ -296,7 +296,7 @@ async fn a_restart_keeps_everything_but_locks() {
     let session = offered(&engine, "s").await;
     for number in [2, 1] {
         let delivery = next(&session).await;
-        session.park(&delivery, number).await.unwrap();
+        session.park(&delivery, number, &delivery.message).await.unwrap();
         session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     }
     session.set_state(Some(b"{\"BlockedByEventId\":\"e\"}"[..].into())).await.unwrap();

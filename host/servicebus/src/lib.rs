@@ -20,6 +20,8 @@ mod connection;
 mod connection_string;
 mod ear;
 mod fault;
+#[cfg(feature = "azure-identity")]
+mod identity;
 mod link;
 mod listing;
 mod management;
@@ -31,14 +33,17 @@ mod sender;
 mod session;
 mod settle;
 mod tls;
+mod together;
 mod token;
 pub mod topology;
 mod transport;
 
 pub use config::{Config, EntitySettings, Settle};
 pub use connection_string::{ConnectionString, Credential, Malformed};
+#[cfg(feature = "azure-identity")]
+pub use identity::{Identity, IdentityError};
 pub use token::{Token, TokenError, TokenSource};
-pub use transport::ServiceBus;
+pub use transport::{Counts, ServiceBus};
 
 /// Why a transport was not built.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use tokio_rustls::{
     TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore,
+        self, CertificateError, ClientConfig, RootCertStore,
         crypto::ring,
         pki_types::{CertificateDer, ServerName, pem::PemObject as _},
     },
@@ -56,6 +56,30 @@ impl Tls {
 
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        self.0.connect(name, stream).await
+        self.0.connect(name, stream).await.map_err(|error| match advice(&error) {
+            Some(advice) => io::Error::other(format!("{error}: {advice}")),
+            None => error,
+        })
+    }
+}
+
+/// What to do about a certificate that is not taken.
+fn advice(error: &io::Error) -> Option<&'static str> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some("it is for another host than the one in the connection string"),
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => Some("its time is not now, by this machine's clock"),
+        // An authority of the same name is no better than none.
+        rustls::Error::InvalidCertificate(_) => {
+            Some("no authority of this machine's and none of the extra roots has signed it")
+        }
+        _ => None,
     }
 }

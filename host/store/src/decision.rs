@@ -6,6 +6,7 @@ use std::time::Duration;
 use sprag_core::{
     effect::Effect,
     ids::{MessageId, SessionId},
+    message::Message,
     session_state::SessionState,
 };
 
@@ -24,16 +25,7 @@ pub fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
             }
             Effect::Enqueue(message) => {
                 out.0.push(1);
-                let (header, body) = codec::encode(message)?;
-                match &message.session_id {
-                    Some(session) => {
-                        out.0.push(1);
-                        out.text(session.as_str());
-                    }
-                    None => out.0.push(0),
-                }
-                out.bytes(&header);
-                out.bytes(&body);
+                write_message(&mut out, message)?;
             }
             Effect::CancelScheduled(id) => {
                 out.0.push(2);
@@ -43,9 +35,10 @@ pub fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
                 out.0.push(3);
                 out.bytes(&state.to_bytes().unwrap_or_default());
             }
-            Effect::Park { sequence } => {
-                out.0.push(4);
+            Effect::Park { sequence, copy } => {
+                out.0.push(7);
                 out.number((*sequence).into());
+                write_message(&mut out, copy)?;
             }
             Effect::Complete => out.0.push(5),
             Effect::DeadLetter { reason, description } => {
@@ -70,23 +63,39 @@ pub fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
     let mut rest = Vec::new();
     for _ in 0..input.number()? {
         rest.push(match input.byte()? {
-            1 => {
-                let session = if input.byte()? == 1 { Some(SessionId::from(input.text()?)) } else { None };
-                let (header, body) = (input.bytes()?, input.bytes()?);
-                Effect::Enqueue(Box::new(codec::decode(header, body, session.as_ref().map(SessionId::as_str))?))
-            }
+            1 => Effect::Enqueue(Box::new(read_message(&mut input)?)),
             2 => Effect::CancelScheduled(MessageId::from(input.text()?)),
             3 => Effect::SetState(
                 SessionState::from_bytes(Some(input.bytes()?))
                     .map_err(|_| Error::Corrupt("the session state of a decision"))?,
             ),
-            4 => Effect::Park { sequence: number(&mut input)? },
             5 => Effect::Complete,
             6 => Effect::DeadLetter { reason: input.text()?.to_owned(), description: input.text()?.to_owned() },
+            7 => Effect::Park { sequence: number(&mut input)?, copy: Box::new(read_message(&mut input)?) },
             _ => return Err(Error::Corrupt("kind of effect")),
         });
     }
     Ok((attempt, rest))
+}
+
+fn write_message(out: &mut Writer, message: &Message) -> Result<(), Error> {
+    let (header, body) = codec::encode(message)?;
+    match &message.session_id {
+        Some(session) => {
+            out.0.push(1);
+            out.text(session.as_str());
+        }
+        None => out.0.push(0),
+    }
+    out.bytes(&header);
+    out.bytes(&body);
+    Ok(())
+}
+
+fn read_message(input: &mut Reader<'_>) -> Result<Message, Error> {
+    let session = if input.byte()? == 1 { Some(SessionId::from(input.text()?)) } else { None };
+    let (header, body) = (input.bytes()?, input.bytes()?);
+    codec::decode(header, body, session.as_ref().map(SessionId::as_str))
 }
 
 /// Durations as nanoseconds, for a column.
@@ -101,7 +110,7 @@ pub fn from_nanos(nanos: i64) -> Duration {
 #[cfg(test)]
 mod tests {
     use sprag_core::{
-        message::{Body, Message},
+        message::Body,
         session_state::{Block, BlockKind},
         time::Timestamp,
     };
@@ -128,7 +137,10 @@ mod tests {
             Effect::CancelScheduled("id".into()),
             Effect::SetState(SessionState { block: Some(block), parked: 3, ..SessionState::default() }),
             Effect::SetState(SessionState::default()),
-            Effect::Park { sequence: u32::MAX },
+            Effect::Park {
+                sequence: u32::MAX,
+                copy: Box::new(Message { subject: Some("x".into()), ..Message::default() }),
+            },
             Effect::Complete,
             Effect::DeadLetter { reason: "r".into(), description: String::new() },
         ];

@@ -1,4 +1,4 @@
-//! What a sender wrote, as the engine keeps it.
+//! What a sender wrote, as a host keeps it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use sprag_core::{
     time::Timestamp,
 };
 
-use super::{
+use crate::{
     Unreadable, annotations,
     values::{all_from_wire, from_wire, pairs_from_wire, properties_from_wire},
 };
 
 /// Reads one encoded message. The body shares memory with the payload.
-pub(crate) fn read(payload: Bytes) -> Result<Message, Unreadable> {
+pub fn read(payload: Bytes) -> Result<Message, Unreadable> {
     let sections = Sections::find(payload)?;
     let mut rare = Rare::default();
     let mut message = Message {

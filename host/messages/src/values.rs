@@ -9,10 +9,10 @@ use sprag_core::{
     time::Timestamp,
 };
 
-use super::Unreadable;
+use crate::Unreadable;
 
 /// A value as the engine keeps it.
-pub(super) fn from_wire(value: Wire) -> Result<Value, Unreadable> {
+pub fn from_wire(value: Wire) -> Result<Value, Unreadable> {
     Ok(match value {
         Wire::Null => Value::Null,
         Wire::Bool(value) => Value::Bool(value),
@@ -53,16 +53,16 @@ pub(super) fn from_wire(value: Wire) -> Result<Value, Unreadable> {
     })
 }
 
-pub(super) fn all_from_wire(items: Vec<Wire>) -> Result<Vec<Value>, Unreadable> {
+pub(crate) fn all_from_wire(items: Vec<Wire>) -> Result<Vec<Value>, Unreadable> {
     items.into_iter().map(from_wire).collect()
 }
 
-pub(super) fn pairs_from_wire(map: Map) -> Result<Vec<(Value, Value)>, Unreadable> {
+pub(crate) fn pairs_from_wire(map: Map) -> Result<Vec<(Value, Value)>, Unreadable> {
     map.0.into_iter().map(|(key, value)| Ok((from_wire(key)?, from_wire(value)?))).collect()
 }
 
 /// Application properties: keys are texts. Symbols are taken for texts; anything else is refused, since it would have no name.
-pub(super) fn properties_from_wire(map: Map) -> Result<Properties, Unreadable> {
+pub(crate) fn properties_from_wire(map: Map) -> Result<Properties, Unreadable> {
     let pairs = map.0.into_iter().map(|(key, value)| {
         let key: Arc<str> = key.as_str().ok_or(Unreadable::NamelessProperty)?.into();
         Ok((key, from_wire(value)?))
@@ -71,7 +71,7 @@ pub(super) fn properties_from_wire(map: Map) -> Result<Properties, Unreadable> {
 }
 
 /// A value as it goes onto the wire.
-pub(super) fn to_wire(value: &Value) -> Wire {
+pub(crate) fn to_wire(value: &Value) -> Wire {
     match value {
         Value::Null => Wire::Null,
         Value::Bool(value) => Wire::Bool(*value),
@@ -110,10 +110,10 @@ pub(super) fn to_wire(value: &Value) -> Wire {
     }
 }
 
-pub(super) fn pairs_to_wire(pairs: &[(Value, Value)]) -> Map {
+pub(crate) fn pairs_to_wire(pairs: &[(Value, Value)]) -> Map {
     Map(pairs.iter().map(|(key, value)| (to_wire(key), to_wire(value))).collect())
 }
 
-pub(super) fn properties_to_wire(properties: &Properties) -> Map {
+pub(crate) fn properties_to_wire(properties: &Properties) -> Map {
     Map(properties.iter().map(|(key, value)| (Wire::String(key.to_string()), to_wire(value))).collect())
 }
