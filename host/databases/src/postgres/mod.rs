@@ -120,8 +120,16 @@ impl Store for PostgresStore {
         self.connections.call(move |connection| Box::pin(purge::tracking(connection, keep, limit))).await
     }
 
-    async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error> {
-        self.connections.call(move |connection| Box::pin(outbox::claim(connection, max, lease))).await
+    async fn outbox_claim(
+        &self,
+        endpoints: &[EndpointName],
+        max: u32,
+        lease: Duration,
+    ) -> Result<Vec<OutboxRow>, Error> {
+        let endpoints = endpoints.to_vec();
+        self.connections
+            .call(move |connection| Box::pin(async move { outbox::claim(connection, &endpoints, max, lease).await }))
+            .await
     }
 
     async fn outbox_sent(&self, ids: &[i64]) -> Result<(), Error> {

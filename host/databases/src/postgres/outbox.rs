@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sprag_core::{outcome::clip, time::Timestamp};
+use sprag_core::{ids::EndpointName, outcome::clip, time::Timestamp};
 use sprag_store::{OutboxRow, codec};
 use tokio_postgres::Row;
 
@@ -23,7 +23,8 @@ const CLAIM: &str = concat!(
     "WITH clock AS (SELECT ",
     now!(),
     " AS now), due AS (SELECT o.id FROM sprag_outbox o CROSS JOIN clock c WHERE o.again_at <= c.now AND o.claimed_until <= c.now \
-     AND NOT EXISTS (SELECT 1 FROM sprag_outbox p WHERE o.lane IS NOT NULL AND p.lane = o.lane AND p.id < o.id \
+     AND o.endpoint = ANY($3::text[]) \
+     AND NOT EXISTS (SELECT 1 FROM sprag_outbox p WHERE o.lane IS NOT NULL AND p.lane = o.lane AND p.id < o.id AND p.endpoint = ANY($3::text[]) \
      AND (p.again_at IS NULL OR p.again_at > c.now OR p.claimed_until > c.now OR p.tries > 0)) ORDER BY o.id LIMIT $1) \
      UPDATE sprag_outbox o SET claimed_until = c.now + $2 FROM due, clock c WHERE o.id = due.id \
      RETURNING o.id, o.endpoint, o.entity, o.session, o.header, o.body, o.tries",
@@ -34,9 +35,14 @@ const FAILED: &str =
 const LET_GO: &str = "UPDATE sprag_outbox SET again_at = 0, claimed_until = 0 WHERE id = $1 AND again_at IS NULL";
 const DROP: &str = "DELETE FROM sprag_outbox WHERE id = $1 AND again_at IS NULL";
 
-pub(crate) async fn claim(connection: Connection<'_>, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Fault> {
+pub(crate) async fn claim(
+    connection: Connection<'_>,
+    endpoints: &[EndpointName],
+    max: u32,
+    lease: Duration,
+) -> Result<Vec<OutboxRow>, Fault> {
     connection.begin().await?;
-    let result = claim_alone(connection, max, lease).await;
+    let result = claim_alone(connection, endpoints, max, lease).await;
     let rows = connection.end(result).await?;
     let mut claimed = Vec::with_capacity(rows.len());
     for row in rows {
@@ -51,10 +57,16 @@ pub(crate) async fn claim(connection: Connection<'_>, max: u32, lease: Duration)
     Ok(claimed)
 }
 
-async fn claim_alone(connection: Connection<'_>, max: u32, lease: Duration) -> Result<Vec<Row>, Fault> {
+async fn claim_alone(
+    connection: Connection<'_>,
+    endpoints: &[EndpointName],
+    max: u32,
+    lease: Duration,
+) -> Result<Vec<Row>, Fault> {
     connection.execute("SELECT pg_advisory_xact_lock($1)", &[&CLAIM_LOCK]).await?;
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
-    connection.rows(CLAIM, &[&i64::from(max), &lease]).await
+    let endpoints: Vec<Text<&str>> = endpoints.iter().map(|name| Text(name.as_str())).collect();
+    connection.rows(CLAIM, &[&i64::from(max), &lease, &endpoints]).await
 }
 
 fn read(row: &Row) -> Result<OutboxRow, Fault> {

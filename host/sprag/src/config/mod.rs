@@ -1,9 +1,10 @@
 //! `sprag.toml`: what it may say, and what it means.
 //!
-//! Start reading at [`Config`]. [`keys`] declares every key once; [`read`] reads a tree by it; [`parse`] makes a [`Config`] and checks
-//! that names meet; [`sample`] writes the documented sample. Everything wrong is found in one go, each with its line and column.
+//! Start reading at [`Config`]. [`keys`] declares every key once; [`read`] reads a tree by it; [`parse`] makes a [`Config`], [`names`] checks
+//! that its names meet; [`sample`] writes the documented sample. Everything wrong is found in one go, each with its line and column.
 
 mod keys;
+mod names;
 mod parse;
 mod read;
 mod sample;
@@ -320,8 +321,11 @@ impl Config {
         self.queues.iter().map(|queue| &queue.name).chain(self.topics.iter().map(|topic| &topic.name))
     }
 
-    /// The settings of an endpoint's source.
+    /// The settings of an endpoint's source, when it is the embedded engine's.
     pub(crate) fn source_of(&self, endpoint: &Endpoint) -> Option<&Queue> {
+        if endpoint.remote.is_some() {
+            return None;
+        }
         self.queues
             .iter()
             .chain(self.topics.iter().flat_map(|topic| &topic.subscriptions))
