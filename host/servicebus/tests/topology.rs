@@ -140,7 +140,7 @@ async fn messages_go_the_way_that_was_made() {
     for sequence in 0..2 {
         let delivery = session.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
         ids.push(delivery.message.message_id.as_ref().expect("it has one").to_string());
-        session.park(&delivery, sequence).await.expect("it is parked");
+        session.park(&delivery, sequence, &delivery.message).await.expect("it is parked");
         session.settle(delivery.lock, Settlement::Complete).await.expect("it is completed");
     }
     assert_eq!(ids, ["1", "3"], "the rule leaves out the other");
