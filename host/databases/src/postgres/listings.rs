@@ -220,33 +220,49 @@ pub(crate) async fn events(
     Ok(Listing { items: items.into_iter().map(|(_, row)| row).collect(), next })
 }
 
-/// One walk per outcome along `sprag_event_outcome`, each no longer than the batch, then the newest of all of them.
 async fn newest_first(
     connection: Connection<'_>,
     filter: &EventFilter,
     after: Option<&Place>,
     batch: i64,
 ) -> Result<Vec<Row>, Fault> {
+    let (sql, conditions) = newest_first_statement(filter, after, batch);
+    conditions.rows(connection, &sql).await
+}
+
+/// One walk per outcome along `sprag_event_outcome`, each no longer than the batch, then the newest of all of them. A session's events are found by
+/// `sprag_event_session`, but for completed ones, which are not in it.
+fn newest_first_statement(filter: &EventFilter, after: Option<&Place>, batch: i64) -> (String, Conditions) {
     let mut conditions = Conditions::of(filter);
     if let Some((at, key)) = after {
         let (at, key) = (conditions.value(*at), conditions.value(key.clone()));
         // The first part is for the index.
         conditions.text.push_str(&format!(" AND e.at <= ${at} AND (e.at < ${at} OR e.hash > ${key})"));
     }
-    let outcomes: &[Outcome] = if filter.outcomes.is_empty() { &Outcome::ALL } else { &filter.outcomes };
-    let mut names: Vec<String> = outcomes.iter().map(|outcome| outcome.name().to_owned()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let names = conditions.value(names);
+    let wanted = |outcome: &Outcome| filter.outcomes.is_empty() || filter.outcomes.contains(outcome);
+    let by_session = |outcome: &Outcome| filter.session.is_some() && *outcome != Outcome::Completed;
+    let (of_session, walked): (Vec<Outcome>, Vec<Outcome>) =
+        Outcome::ALL.into_iter().filter(wanted).partition(by_session);
+    let names = |outcomes: Vec<Outcome>| outcomes.into_iter().map(|it| it.name().to_owned()).collect::<Vec<_>>();
+    let text = conditions.text.clone();
     let batch = conditions.value(batch);
-    let sql = format!(
-        "SELECT {} FROM unnest(${names}::text[]) AS o(name) CROSS JOIN LATERAL \
-         (SELECT * FROM sprag_event e WHERE e.outcome = o.name{} ORDER BY e.at DESC, e.hash LIMIT ${batch}) e \
-         ORDER BY e.at DESC, e.hash LIMIT ${batch}",
-        columns!(),
-        conditions.text
-    );
-    conditions.rows(connection, &sql).await
+    let order = format!("ORDER BY e.at DESC, e.hash LIMIT ${batch}");
+    let mut parts = Vec::new();
+    if !walked.is_empty() {
+        let walked = conditions.value(names(walked));
+        parts.push(format!(
+            "(SELECT w.* FROM unnest(${walked}::text[]) AS o(name) CROSS JOIN LATERAL \
+             (SELECT * FROM sprag_event e WHERE e.outcome = o.name{text} {order}) w)"
+        ));
+    }
+    if !of_session.is_empty() {
+        let of_session = conditions.value(names(of_session));
+        parts.push(format!(
+            "(SELECT * FROM sprag_event e WHERE e.outcome <> 'completed' AND e.outcome = ANY(${of_session}::text[]){text} {order})"
+        ));
+    }
+    let sql = format!("SELECT {} FROM ({}) e {order}", columns!(), parts.join(" UNION ALL "));
+    (sql, conditions)
 }
 
 const FIND_EVENTS: &str = concat!(
@@ -449,6 +465,11 @@ pub(crate) async fn outbox(connection: Connection<'_>, page: Page) -> Result<Lis
 
 #[cfg(test)]
 mod tests {
+    use crate::{
+        postgres::{Options, PostgresStore},
+        test_server::fresh_database,
+    };
+
     use super::*;
 
     #[test]
@@ -469,6 +490,37 @@ mod tests {
             "1:é",
         ] {
             assert!(matches!(place(&page(strange)), Err(Fault::Invalid(_))), "{strange:?}");
+        }
+    }
+
+    /// No listing reads the whole table.
+    #[tokio::test]
+    async fn listings_go_by_their_indexes() {
+        let database = fresh_database().await;
+        PostgresStore::open(Options::new(database.url())).await.unwrap();
+        let client = database.client().await;
+        let fill = "INSERT INTO sprag_event (hash, endpoint, event_id, message_id, source_id, session, event_type, outcome, attempts, enqueued_at, at) \
+             SELECT sha256(n::text::bytea), 'e', n::text, 'm' || n, 's' || n, (n % 5000)::text, 't', \
+             CASE n % 3 WHEN 0 THEN 'completed' WHEN 1 THEN 'failed' ELSE 'skipped' END, 1, 0, n FROM generate_series(1, 30000) n; ANALYZE sprag_event";
+        client.batch_execute(fill).await.unwrap();
+        let of_session = EventFilter {
+            session: Some("7".into()),
+            outcomes: vec![Outcome::Failed, Outcome::Deferred],
+            ..EventFilter::default()
+        };
+        let after = (20_000, vec![0; 32]);
+        let (all, all_values) = newest_first_statement(&EventFilter::default(), Some(&after), 101);
+        let (session, session_values) = newest_first_statement(&of_session, None, 101);
+        let find = Conditions { text: String::new(), values: vec![Box::new("m7")] };
+        for (sql, values, indexes) in [
+            (all.as_str(), all_values, &["sprag_event_outcome"][..]),
+            (&session, session_values, &["sprag_event_session"]),
+            (FIND_EVENTS, find, &["sprag_event_id", "sprag_event_message", "sprag_event_source"]),
+        ] {
+            let rows = client.query(&format!("EXPLAIN {sql}"), &borrowed(&values.values)).await.unwrap();
+            let plan = rows.iter().map(|row| row.get(0)).collect::<Vec<String>>().join("\n");
+            assert!(!plan.contains("Seq Scan on sprag_event"), "{plan}");
+            assert!(indexes.iter().all(|index| plan.contains(index)), "{plan}");
         }
     }
 }

@@ -184,3 +184,23 @@ async fn another_encoding_is_refused() {
     assert!(matches!(&error, OpenError::Encoding { found } if found == "SQL_ASCII"), "{error:?}");
     client.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
 }
+
+/// Done means on the disk, whatever the database's default says.
+#[tokio::test]
+async fn a_database_that_does_not_wait_for_its_disk_is_told_to() {
+    let database = fresh_database().await;
+    let client = database.client().await;
+    PostgresStore::open(options(database.url())).await.unwrap();
+    let watch = format!(
+        "ALTER DATABASE {} SET synchronous_commit = off; \
+         CREATE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+         IF current_setting('synchronous_commit') = 'off' THEN RAISE 'it does not wait'; END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER watch BEFORE INSERT ON sprag_inbox FOR EACH ROW EXECUTE FUNCTION watch()",
+        database.name()
+    );
+    client.batch_execute(&watch).await.unwrap();
+    let plain = database.client().await.execute("INSERT INTO sprag_inbox VALUES ('x', 'e', 'm', 0)", &[]).await;
+    assert!(plain.is_err(), "the default is off now");
+    let store = PostgresStore::open(options(database.url())).await.unwrap();
+    store.write(&shop(), record(&["m"])).await.unwrap();
+}
