@@ -20,8 +20,6 @@ mod connection;
 mod connection_string;
 mod ear;
 mod fault;
-#[cfg(feature = "azure-identity")]
-mod identity;
 mod link;
 mod listing;
 mod management;
@@ -40,8 +38,6 @@ mod transport;
 
 pub use config::{Config, EntitySettings, Settle};
 pub use connection_string::{ConnectionString, Credential, Malformed};
-#[cfg(feature = "azure-identity")]
-pub use identity::{Identity, IdentityError};
 pub use token::{Token, TokenError, TokenSource};
 pub use transport::{Counts, ServiceBus};
 

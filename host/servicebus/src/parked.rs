@@ -45,7 +45,7 @@ struct Held {
 
 /// What a look has found.
 enum Found {
-    Copy(Arrival, Arc<Link>),
+    Copy(Box<Arrival>, Arc<Link>),
     Nothing,
     /// Something was seen, and it does not come: that is not the same as nothing (P17).
     Elsewhere,
@@ -65,9 +65,9 @@ impl ParkedSide {
         match self.find(&mut held).await {
             Ok(Found::Copy(arrival, link)) => {
                 let lock = self.shared.locks.next();
-                hands.put(lock, Hand { arrival: arrival.clone(), link, origin: Origin::Parked });
+                hands.put(lock, Hand { arrival: (*arrival).clone(), link, origin: Origin::Parked });
                 let settings = self.shared.settings(&self.entity, true);
-                Ok(Parked::Copy(settle::delivery(arrival, lock, Origin::Parked, &settings)))
+                Ok(Parked::Copy(settle::delivery(*arrival, lock, Origin::Parked, &settings)))
             }
             Ok(Found::Nothing) => Ok(Parked::Empty { certain: false }),
             Ok(Found::Elsewhere) => Ok(Parked::Busy),
@@ -110,12 +110,12 @@ impl ParkedSide {
         let is_lowest = |arrival: &Arrival| lowest.is_none() || arrival.received.parked_as() == lowest;
         if let Some(at) = side.aside.iter().position(is_lowest) {
             let arrival = side.aside.remove(at).expect("it was just found");
-            return Ok(Found::Copy(arrival, Arc::clone(&side.link)));
+            return Ok(Found::Copy(Box::new(arrival), Arc::clone(&side.link)));
         }
         let until = Instant::now() + COPY_WAIT;
         while let Some(arrival) = side.link.receive(until).await? {
             if is_lowest(&arrival) {
-                return Ok(Found::Copy(arrival, Arc::clone(&side.link)));
+                return Ok(Found::Copy(Box::new(arrival), Arc::clone(&side.link)));
             }
             side.aside.push_back(arrival);
         }
