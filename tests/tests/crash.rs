@@ -13,8 +13,10 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
+use sprag_core::outcome::Outcome;
 use sprag_tests::{
     host::{Api, Host, Place, pass},
+    ledger::{Books, Sent, is_skipped},
     random::{self, Random},
 };
 
@@ -100,16 +102,6 @@ impl Shared {
     }
 }
 
-/// One event that was sent, in the order of its session.
-struct Sent {
-    id: String,
-    body: String,
-}
-
-fn message(session: usize, event: &Sent) -> Value {
-    json!({ "id": event.id, "session": format!("s{session}"), "type": "Work", "body": event.body })
-}
-
 /// Sends the events of one session, again and again until they are accepted, and some of them once more.
 fn send(shared: &Shared, session: usize, mut random: Random) -> Vec<Sent> {
     let mut sent: Vec<Sent> = Vec::new();
@@ -123,37 +115,21 @@ fn send(shared: &Shared, session: usize, mut random: Random) -> Vec<Sent> {
         for _ in 0..random.below(3) {
             let first = sent.len();
             for _ in 0..1 + random.below(2) {
-                let mut body = match random.below(40) {
-                    0..=28 => "ok",
-                    29..=33 => "once",
-                    34..=35 => "never",
-                    36..=37 => "discard",
-                    _ => "dead",
-                }
-                .to_owned();
-                if random.one_in(4) {
-                    body.push_str(&format!("+{}", 1 + random.below(15)));
-                }
-                sent.push(Sent { id: format!("s{session}-{}", sent.len()), body });
+                sent.push(Sent::random(session, sent.len(), &mut random));
             }
-            let messages: Vec<Value> = sent[first..].iter().map(|event| message(session, event)).collect();
+            let messages: Vec<Value> = sent[first..].iter().map(|event| event.message(session)).collect();
             if shared.asked(|api| api.send("work", &messages)).is_none() {
                 return sent;
             }
         }
         if !sent.is_empty() && random.one_in(4) {
             let again = &sent[random.below(sent.len() as u64) as usize];
-            if shared.asked(|api| api.send("work", &[message(session, again)])).is_none() {
+            if shared.asked(|api| api.send("work", &[again.message(session)])).is_none() {
                 return sent;
             }
         }
     }
     sent
-}
-
-/// Whether the operator gives up on this event; the others are sent again with a body that works.
-fn is_skipped(event: &str) -> bool {
-    event.bytes().map(usize::from).sum::<usize>() % 2 == 0
 }
 
 /// Resolves what blocks a session, one way or the other.
@@ -254,7 +230,7 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
     });
     assert_eq!(*shared.refused.lock(), Vec::<String>::new(), "requests that were refused");
 
-    let books = Books::open(&place, recorded);
+    let books = books(&place, recorded);
     for (session, events) in sent.iter().enumerate() {
         books.check_session(session, events);
     }
@@ -289,146 +265,59 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// What is on the disk when all is over, read without the host.
-struct Books {
-    /// Endpoint, key: value.
-    state: BTreeMap<(String, String), String>,
-    /// Endpoint, event: outcomes.
-    outcomes: BTreeMap<(String, String), Vec<i64>>,
-    /// Ids that the inbox of `work` remembers, as the host listed them.
-    inbox: BTreeSet<String>,
-    /// State of a message (0 active, 1 scheduled, 2 parked, 3 dead): how many.
-    messages: BTreeMap<i64, usize>,
-    outbox: usize,
-    /// Events with a run after the one that completed them.
-    reruns: Vec<String>,
-    runs: usize,
-    integrity: String,
+/// What is on the disk when all is over, read without the host; the inbox as the host listed it.
+fn books(place: &Place, inbox: BTreeSet<String>) -> Books {
+    let db = Connection::open_with_flags(place.database(), OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the file opens");
+    let one = |sql: &str| -> usize {
+        let count: i64 = db.query_row(sql, (), |row| row.get(0)).expect("readable");
+        usize::try_from(count).expect("a count")
+    };
+    let integrity: String = db.query_row("PRAGMA integrity_check", (), |row| row.get(0)).expect("readable");
+    assert_eq!(integrity, "ok");
+    let mut state = BTreeMap::new();
+    let mut rows =
+        db.prepare("SELECT e.name, s.key, s.value FROM state s JOIN endpoint e ON e.id = s.endpoint").expect("known");
+    let rows = rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))).expect("readable");
+    for row in rows {
+        let (endpoint, key, value): (String, String, Vec<u8>) = row.expect("readable");
+        state.insert((endpoint, key), String::from_utf8(value).expect("text"));
+    }
+    let mut outcomes: BTreeMap<_, Vec<Outcome>> = BTreeMap::new();
+    let mut rows = db
+        .prepare("SELECT e.name, v.event_id, v.outcome FROM event v JOIN endpoint e ON e.id = v.endpoint")
+        .expect("known");
+    let rows =
+        rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?))).expect("readable");
+    for row in rows {
+        let (endpoint, event, outcome) = row.expect("readable");
+        outcomes.entry((endpoint, event)).or_default().push(outcome_of(outcome));
+    }
+    let mut reruns = db
+        .prepare(
+            "SELECT v.event_id FROM history done JOIN history later ON later.event = done.event AND later.n > done.n JOIN event v ON v.id = done.event \
+             WHERE done.kind = 0 AND done.outcome = 1 AND later.kind = 0",
+        )
+        .expect("known");
+    let reruns = reruns.query_map((), |row| row.get(0)).expect("readable").map(|row| row.expect("readable")).collect();
+    Books {
+        state,
+        outcomes,
+        inbox,
+        // 0 active, 1 scheduled, 2 parked, 3 dead.
+        left: one("SELECT count(*) FROM message WHERE state <> 3"),
+        dead: one("SELECT count(*) FROM message WHERE state = 3"),
+        outbox: one("SELECT count(*) FROM outbox"),
+        reruns,
+        runs: one("SELECT count(*) FROM history WHERE kind = 0"),
+    }
 }
 
-const COMPLETED: i64 = 1;
-const SKIPPED: i64 = 4;
-const DEAD_LETTERED: i64 = 5;
-
-impl Books {
-    fn open(place: &Place, inbox: BTreeSet<String>) -> Self {
-        let db =
-            Connection::open_with_flags(place.database(), OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the file opens");
-        let pairs = |sql: &str| -> Vec<(String, String)> {
-            let mut found = db.prepare(sql).expect("the schema is known");
-            found
-                .query_map((), |row| Ok((row.get(0)?, row.get(1)?)))
-                .expect("readable")
-                .map(|row| row.expect("readable"))
-                .collect()
-        };
-        let one = |sql: &str| -> i64 { db.query_row(sql, (), |row| row.get(0)).expect("readable") };
-        let mut state = BTreeMap::new();
-        let mut rows = db
-            .prepare("SELECT e.name, s.key, s.value FROM state s JOIN endpoint e ON e.id = s.endpoint")
-            .expect("known");
-        let rows =
-            rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?))).expect("readable");
-        for row in rows {
-            let (endpoint, key, value): (String, String, Vec<u8>) = row.expect("readable");
-            state.insert((endpoint, key), String::from_utf8(value).expect("text"));
-        }
-        let mut outcomes: BTreeMap<_, Vec<i64>> = BTreeMap::new();
-        let mut rows = db
-            .prepare("SELECT e.name, v.event_id, v.outcome FROM event v JOIN endpoint e ON e.id = v.endpoint")
-            .expect("known");
-        for row in
-            rows.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?))).expect("readable")
-        {
-            let (endpoint, event, outcome) = row.expect("readable");
-            outcomes.entry((endpoint, event)).or_default().push(outcome.unwrap_or(-1));
-        }
-        let mut messages: BTreeMap<i64, usize> = BTreeMap::new();
-        let mut rows = db.prepare("SELECT state, count(*) FROM message GROUP BY state").expect("known");
-        for row in rows.query_map((), |row| Ok((row.get(0)?, row.get::<_, i64>(1)?))).expect("readable") {
-            let (state, count) = row.expect("readable");
-            messages.insert(state, usize::try_from(count).expect("a count"));
-        }
-        let reruns = pairs(
-            "SELECT v.event_id, later.n FROM history done JOIN history later ON later.event = done.event AND later.n > done.n JOIN event v ON v.id = done.event \
-             WHERE done.kind = 0 AND done.outcome = 1 AND later.kind = 0",
-        );
-        Self {
-            state,
-            outcomes,
-            inbox,
-            messages,
-            outbox: usize::try_from(one("SELECT count(*) FROM outbox")).expect("a count"),
-            reruns: reruns.into_iter().map(|(event, _)| event).collect(),
-            runs: usize::try_from(one("SELECT count(*) FROM history WHERE kind = 0")).expect("a count"),
-            integrity: db.query_row("PRAGMA integrity_check", (), |row| row.get(0)).expect("readable"),
-        }
-    }
-
-    fn state(&self, endpoint: &str, key: &str) -> Option<&str> {
-        self.state.get(&(endpoint.to_owned(), key.to_owned())).map(String::as_str)
-    }
-
-    fn check_session(&self, session: usize, events: &[Sent]) {
-        let mut completed = Vec::new();
-        for event in events {
-            let expected = match event.body.split('+').next().expect("never empty") {
-                "discard" => SKIPPED,
-                "dead" => DEAD_LETTERED,
-                "never" if is_skipped(&event.id) => SKIPPED,
-                _ => COMPLETED,
-            };
-            let outcomes = self.outcomes.get(&("work".into(), event.id.clone()));
-            assert_eq!(outcomes, Some(&vec![expected]), "the outcome of {} ({})", event.id, event.body);
-            let counted = self.state("work", &format!("event/{}", event.id));
-            if expected == COMPLETED {
-                completed.push(event.id.as_str());
-                assert_eq!(counted, Some("1"), "{} was counted once", event.id);
-                assert_eq!(
-                    self.state("tally", &format!("got/{}", event.id)),
-                    Some("1"),
-                    "what {} published was handled once",
-                    event.id
-                );
-                assert!(self.inbox.contains(&event.id), "{} is recorded", event.id);
-            } else {
-                assert_eq!(counted, None, "{} ({}) left nothing behind", event.id, event.body);
-                assert_eq!(self.state("tally", &format!("got/{}", event.id)), None, "{} published nothing", event.id);
-            }
-        }
-        for endpoint in ["work", "tally"] {
-            let log = self.state(endpoint, &format!("log/s{session}")).unwrap_or_default();
-            assert_eq!(log.lines().collect::<Vec<_>>(), completed, "the order in session s{session} at {endpoint}");
-        }
-    }
-
-    fn check_whole(&self, sent: usize) {
-        assert_eq!(self.integrity, "ok");
-        let of = |endpoint: &str, outcome: i64| {
-            self.outcomes.iter().filter(|((name, _), outcomes)| name == endpoint && outcomes[..] == [outcome]).count()
-        };
-        let completed = of("work", COMPLETED);
-        assert_eq!(
-            self.outcomes.keys().filter(|(endpoint, _)| endpoint == "work").count(),
-            sent,
-            "one row per event, and no other"
-        );
-        assert_eq!(
-            self.state("work", "count"),
-            Some(completed.to_string().as_str()),
-            "the counter is the number of runs that counted"
-        );
-        assert_eq!(of("tally", COMPLETED), completed, "one message per completed event reached the second endpoint");
-        assert_eq!(self.outcomes.keys().filter(|(endpoint, _)| endpoint == "tally").count(), completed, "and no other");
-        assert_eq!(self.reruns, Vec::<String>::new(), "events that ran again after they were completed");
-        assert_eq!(
-            self.messages.keys().filter(|state| **state != 3).count(),
-            0,
-            "nothing is left: {:?}",
-            self.messages
-        );
-        assert_eq!(self.messages.get(&3).copied().unwrap_or(0), of("work", DEAD_LETTERED), "dead letters");
-        assert_eq!(self.outbox, 0, "everything has left");
-        assert!(completed > sent / 2, "the test did something: {completed} of {sent}");
+/// As the engine writes them; those that an event can end with here.
+fn outcome_of(code: Option<i64>) -> Outcome {
+    match code {
+        Some(1) => Outcome::Completed,
+        Some(4) => Outcome::Skipped,
+        Some(5) => Outcome::DeadLettered,
+        _ => Outcome::Pending,
     }
 }

@@ -4,9 +4,9 @@
 //! `fsync` costs here, the limit measured in the same run, messages per second through send, receive, check and commit, and the processor time
 //! of the writer's thread per message. `--inbox` fills the inbox beforehand.
 
+mod limit;
+
 use std::{
-    io::Write as _,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -14,7 +14,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::Connection;
 use sprag_broker::{Engine, EntitySpec, Options};
 use sprag_core::{
     effect::{Commit, Effect, HistoryKind, HistoryLine, OutcomeGuard, OutcomeWrite, StoreWrite},
@@ -60,9 +59,9 @@ fn main() {
         "messages {}, sessions {}, body {} B, inbox rows before {}",
         plan.messages, plan.sessions, plan.body, plan.inbox
     );
-    println!("fsync                     {:>10.3} ms (median of 50)", fsync(base.path()).as_secs_f64() * 1e3);
+    println!("fsync                     {:>10.3} ms (median of 50)", limit::fsync(base.path()).as_secs_f64() * 1e3);
     let cpu = thread_cpu();
-    let limit = sqlite(base.path(), &plan);
+    let limit = limit::sqlite(base.path(), plan.messages, plan.sessions, plan.body);
     println!("plain batched SQLite      {limit:>10.0} messages/s");
     println!(
         "  its processor time      {:>10.1} us/message",
@@ -107,20 +106,6 @@ fn main() {
     });
 }
 
-fn fsync(dir: &Path) -> Duration {
-    let mut file = std::fs::File::create(dir.join("fsync")).expect("a file");
-    let mut times: Vec<Duration> = (0..50)
-        .map(|_| {
-            file.write_all(&[0; 4_096]).expect("room");
-            let begun = Instant::now();
-            file.sync_data().expect("fsync");
-            begun.elapsed()
-        })
-        .collect();
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
 /// Processor time of this thread.
 fn thread_cpu() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -132,63 +117,6 @@ fn resident() -> u64 {
     let kib =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1_024
-}
-
-/// The limit: the rows that a message costs, written in batches of 256 messages by the shortest way: insert the message; then delete it and insert
-/// its inbox row, its event and its line of history. Two commits per batch, as the engine needs at least.
-fn sqlite(dir: &Path, plan: &Plan) -> f64 {
-    let connection = Connection::open(dir.join("limit.db")).expect("a file");
-    connection
-        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -65536;")
-        .expect("pragmas");
-    connection
-        .execute_batch(
-            "CREATE TABLE message (seq INTEGER PRIMARY KEY, session TEXT, id TEXT, header BLOB, body BLOB);
-             CREATE TABLE inbox (id INTEGER PRIMARY KEY, hash INTEGER, message_id TEXT, at INTEGER);
-             CREATE INDEX inbox_hash ON inbox (hash);
-             CREATE TABLE event (id INTEGER PRIMARY KEY, hash INTEGER, event_id TEXT, session TEXT, type TEXT, outcome INTEGER, at INTEGER);
-             CREATE INDEX event_hash ON event (hash);
-             CREATE TABLE history (event INTEGER, n INTEGER, message_id TEXT, outcome INTEGER, at INTEGER, took INTEGER, PRIMARY KEY (event, n)) WITHOUT ROWID;",
-        )
-        .expect("tables");
-    let body = vec![b'x'; plan.body];
-    let header = vec![b'h'; 120];
-    let hash = |n: usize| (n as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
-    let begun = Instant::now();
-    let all: Vec<usize> = (1..=plan.messages).collect();
-    for batch in all.chunks(256) {
-        connection.execute_batch("BEGIN IMMEDIATE").expect("begin");
-        let mut insert =
-            connection.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5)").expect("statement");
-        for n in batch {
-            insert
-                .execute((
-                    *n as i64,
-                    format!("session-{}", n % plan.sessions),
-                    format!("message-{n:029}"),
-                    &header,
-                    &body,
-                ))
-                .expect("insert");
-        }
-        connection.execute_batch("COMMIT; BEGIN IMMEDIATE").expect("commit");
-        let mut delete = connection.prepare_cached("DELETE FROM message WHERE seq = ?1").expect("statement");
-        let mut inbox = connection.prepare_cached("INSERT INTO inbox VALUES (NULL, ?1, ?2, ?3)").expect("statement");
-        let mut event =
-            connection.prepare_cached("INSERT INTO event VALUES (NULL, ?1, ?2, ?3, ?4, 1, ?5)").expect("statement");
-        let mut history =
-            connection.prepare_cached("INSERT INTO history VALUES (?1, 0, ?2, 1, ?3, 12345)").expect("statement");
-        for n in batch {
-            let id = format!("message-{n:029}");
-            delete.execute([*n as i64]).expect("delete");
-            inbox.execute((hash(*n), &id, 1_796_000_000_000_i64)).expect("insert");
-            let session = format!("session-{}", n % plan.sessions);
-            event.execute((hash(*n), &id, session, "OrderPlaced", 1_796_000_000_000_i64)).expect("insert");
-            history.execute((connection.last_insert_rowid(), &id, 1_796_000_000_000_i64)).expect("insert");
-        }
-        connection.execute_batch("COMMIT").expect("commit");
-    }
-    plan.messages as f64 / begun.elapsed().as_secs_f64()
 }
 
 fn orders() -> EntityName {

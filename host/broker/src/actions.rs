@@ -18,7 +18,7 @@ use crate::{
 
 type Accepted = Vec<Result<ActionId, ActionRefused>>;
 
-/// Each on its own merits; the control message of an accepted one is on its source in the same transaction, when the source is here.
+/// Each on its own merits; the control message of an accepted one is on its source in the same transaction, when its source is here.
 pub(crate) fn create(tx: &mut Tx<'_>, wishes: &[NewAction], entry: &AuditEntry) -> Result<Accepted, Stop> {
     // What could refuse the whole comes before the first write.
     let mut answers = Vec::with_capacity(wishes.len());
@@ -79,7 +79,7 @@ fn create_one(
         ),
     )?;
     let id = tx.connection.last_insert_rowid();
-    if let Some(source) = tx.topology.position(&wish.source) {
+    if let Some(source) = wish.source.as_ref().and_then(|source| tx.topology.position(source)) {
         let mut control = wish.control.clone();
         control.set_property(property::ACTION_ID, Value::Long(id));
         messages::enqueue(tx, source, &Prepared::new(control)?)?;

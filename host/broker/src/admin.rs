@@ -3,7 +3,9 @@
 //!
 //! *Configuration wins for the keys it names.* A key is named when its value is not the default, and also when it was another value in the
 //! declaration before (a key that was taken out goes back to its default). Every other setting stays as the administration has left it. A
-//! subscription's filter is its rule `$Default`; other rules are the administration's alone. What configuration no longer declares stays.
+//! subscription's filter is its rule `$Default`. Where configuration names rules, these are in place of `$Default`: they are made and changed as
+//! it says, and go when it no longer names them; rules of other names are the administration's alone. What configuration no longer declares
+//! stays.
 
 use std::sync::Arc;
 
@@ -42,7 +44,7 @@ pub struct EntityCounts {
     pub scheduled: u64,
     /// Deferred by a client, or parked by a worker.
     pub deferred: u64,
-    /// Always zero: what cannot be forwarded is among the dead letters, with the reason.
+    /// Could not be forwarded.
     pub transfer_dead_letters: u64,
 }
 
@@ -244,7 +246,7 @@ fn view(topology: &Topology, index: &Index, at: EntityIndex) -> EntityView {
             dead_letters: counts.dead,
             scheduled: counts.scheduled,
             deferred: counts.deferred + counts.parked,
-            transfer_dead_letters: 0,
+            transfer_dead_letters: counts.transfer,
         },
         bytes: counts.bytes,
         subscriptions: entity.subscriptions.iter().map(|at| topology.entities[*at].spec.name.clone()).collect(),
@@ -269,8 +271,9 @@ fn everything(tx: &Tx<'_>) -> Vec<Entity> {
 /// All checks come before the first write.
 fn put(tx: &mut Tx<'_>, specs: &[EntitySpec], wish: &Wish) -> Result<(Topology, ()), Refusal> {
     let mut all = everything(tx);
-    // What is written: positions of entities, and the rules that replace others.
+    // What is written: positions of entities, rules that replace others, and the names of rules that go.
     let (mut touched, mut rules): (Vec<EntityIndex>, Vec<(EntityIndex, Rule)>) = (Vec::new(), Vec::new());
+    let mut dropped: Vec<(EntityIndex, String)> = Vec::new();
     for spec in specs {
         let same = |entity: &Entity| entity.spec.name.as_str().to_lowercase() == spec.name.as_str().to_lowercase();
         let at = all.iter().position(|entity| !entity.is_gone() && same(entity));
@@ -278,10 +281,14 @@ fn put(tx: &mut Tx<'_>, specs: &[EntitySpec], wish: &Wish) -> Result<(Topology, 
             (Some(_), Wish::Create(_)) => return Err(DeclareError::Exists(spec.name.clone()).into()),
             (None, Wish::Update) => return Err(DeclareError::NoSuchEntity(spec.name.clone()).into()),
             (Some(at), wish) => {
-                let (new, filter) = changed(tx, at, &all[at], spec, wish)?;
+                let new = changed(tx, at, &all[at], spec, wish)?;
                 let entity = &mut all[at];
-                if let Some(filter) = filter {
-                    rules.push((at, compiled(&spec.name, default_rule(filter), tx.now)?));
+                if matches!(wish, Wish::Declare) {
+                    let (made, gone) = declared_rules(entity, spec);
+                    for rule in made {
+                        rules.push((at, compiled(&spec.name, rule, tx.now)?));
+                    }
+                    dropped.extend(gone.into_iter().map(|name| (at, name)));
                 }
                 let declared = matches!(wish, Wish::Declare).then(|| spec.clone());
                 let declared = declared.or_else(|| entity.declared.clone());
@@ -296,10 +303,10 @@ fn put(tx: &mut Tx<'_>, specs: &[EntitySpec], wish: &Wish) -> Result<(Topology, 
             }
             (None, wish) => {
                 let given = match wish {
-                    Wish::Create(rules) => rules.clone(),
-                    _ => Vec::new(),
+                    Wish::Create(rules) if !rules.is_empty() => rules.clone(),
+                    _ => spec.rules.clone(),
                 };
-                let mut entity = Entity::new(spec.clone(), tx.now);
+                let mut entity = Entity::new(EntitySpec { rules: Vec::new(), ..spec.clone() }, tx.now);
                 entity.declared = matches!(wish, Wish::Declare).then(|| spec.clone());
                 let at = all.len();
                 match &spec.kind {
@@ -319,11 +326,22 @@ fn put(tx: &mut Tx<'_>, specs: &[EntitySpec], wish: &Wish) -> Result<(Topology, 
         };
         touched.push(at);
     }
-    for (at, rule) in &rules {
+    for (at, name) in &dropped {
+        all[*at].rules.retain(|rule| !rule.is(name));
+    }
+    for (at, rule) in &mut rules {
         let entity = &mut all[*at];
         match entity.rule(&rule.spec.name) {
-            Some(old) => entity.rules[old] = rule.clone(),
+            Some(old) => {
+                rule.spec.name.clone_from(&entity.rules[old].spec.name);
+                rule.created_at = entity.rules[old].created_at;
+                entity.rules[old] = rule.clone();
+            }
             None => entity.rules.push(rule.clone()),
+        }
+        if entity.rules.len() > MAX_RULES {
+            let problem = format!("it has more than {MAX_RULES} rules, the most that are taken");
+            return Err(DeclareError::Invalid { entity: entity.spec.name.clone(), problem }.into());
         }
         entity.rules.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     }
@@ -334,10 +352,41 @@ fn put(tx: &mut Tx<'_>, specs: &[EntitySpec], wish: &Wish) -> Result<(Topology, 
     for at in touched {
         save(tx, &mut all[at])?;
     }
+    for (at, name) in &dropped {
+        tx.execute("DELETE FROM rule WHERE entity = ?1 AND name = ?2", (all[*at].id, name))?;
+    }
     for (at, rule) in &rules {
         save_rule(tx, all[*at].id, rule)?;
     }
     Ok((Topology::new(all), ()))
+}
+
+/// Rules of a subscription that a declaration makes or changes, and the names of those that go: see the module.
+fn declared_rules(entity: &Entity, declared: &EntitySpec) -> (Vec<RuleSpec>, Vec<String>) {
+    let EntityKind::Subscription(filter) = &declared.kind else { return (Vec::new(), Vec::new()) };
+    let before = entity.declared.as_ref();
+    let named_before = before.map_or(&[][..], |before| &before.rules);
+    let names = |rules: &[RuleSpec], name: &str| rules.iter().any(|rule| rule.name.eq_ignore_ascii_case(name));
+    let mut gone: Vec<&str> =
+        named_before.iter().map(|rule| rule.name.as_str()).filter(|name| !names(&declared.rules, name)).collect();
+    let mut wished = declared.rules.clone();
+    if declared.rules.is_empty() {
+        let named = *filter != FilterSpec::All;
+        let was_another = before.is_some_and(|before| before.kind != declared.kind) || !named_before.is_empty();
+        if named || was_another {
+            wished.push(default_rule(filter.clone()));
+            gone.retain(|name| !name.eq_ignore_ascii_case(DEFAULT_RULE));
+        }
+    } else if named_before.is_empty() && !names(&declared.rules, DEFAULT_RULE) {
+        gone.push(DEFAULT_RULE);
+    }
+    let is_there = |rule: &RuleSpec| {
+        let there = entity.rule(&rule.name).map(|at| &entity.rules[at].spec);
+        there.is_some_and(|there| there.filter == rule.filter && there.action == rule.action)
+    };
+    wished.retain(|rule| !is_there(rule));
+    let gone = gone.into_iter().filter_map(|name| entity.rule(name)).map(|at| entity.rules[at].spec.name.clone());
+    (wished, gone.collect())
 }
 
 fn default_rule(filter: FilterSpec) -> RuleSpec {
@@ -349,14 +398,14 @@ fn compiled(entity: &EntityName, rule: RuleSpec, now: Timestamp) -> Result<Rule,
     checked.map_err(|error| DeclareError::Filter { entity: entity.clone(), error })
 }
 
-/// The settings of an entity that is there after the wish, and the new filter of its rule `$Default` if that changes.
+/// The settings of an entity that is there after the wish.
 fn changed(
     tx: &Tx<'_>,
     at: EntityIndex,
     entity: &Entity,
     wished: &EntitySpec,
     wish: &Wish,
-) -> Result<(EntitySpec, Option<FilterSpec>), Refusal> {
+) -> Result<EntitySpec, Refusal> {
     let old = &entity.spec;
     let invalid = |problem: String| Err(DeclareError::Invalid { entity: old.name.clone(), problem }.into());
     if std::mem::discriminant(&old.kind) != std::mem::discriminant(&wished.kind) {
@@ -368,6 +417,7 @@ fn changed(
         false => EntitySpec { kind: old.kind.clone(), ..wished.clone() },
     };
     new.name = old.name.clone();
+    new.rules = Vec::new();
     // Two settings of different origin need not fit together.
     new.validate()?;
     if !declares {
@@ -385,15 +435,7 @@ fn changed(
     if old.requires_session != new.requires_session && there > 0 {
         return invalid(format!("requires_session cannot change while it holds messages ({there})"));
     }
-    let filter = match &new.kind {
-        EntityKind::Subscription(filter) if declares => {
-            let named = *filter != FilterSpec::All;
-            let differs = entity.rule(DEFAULT_RULE).is_none_or(|at| entity.rules[at].spec.filter != *filter);
-            (old.kind != new.kind || named && differs).then(|| filter.clone())
-        }
-        _ => None,
-    };
-    Ok((new, filter))
+    Ok(new)
 }
 
 /// What holds after configuration has spoken: see the module.

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Engine,
-    entity::{Address, EntityIndex, EntityKind, Topology},
+    entity::{Address, EntityIndex, EntityKind, Letters, Topology},
     index::{Accept, CameFrom, Change, Handed, Index, Pin, Sess, Settled, Shut, Slot},
     messages::{self, Prepared},
     session::Handle,
@@ -64,7 +64,11 @@ impl Shared {
         let row = self.read(|connection| messages::read_row(connection, seq))?;
         let row = row.ok_or_else(|| Error::Unavailable(format!("message {seq} is not in the file")))?;
         let mut message = row.message;
-        if matches!(row.state, messages::DEAD | messages::DEAD_DEFERRED) {
+        let is_dead = matches!(
+            row.state,
+            messages::DEAD | messages::DEAD_DEFERRED | messages::TRANSFER | messages::TRANSFER_DEFERRED
+        );
+        if is_dead {
             messages::name_the_reason(&mut message, row.reason.as_deref(), row.description.as_deref());
         }
         Ok(CachedMessage {
@@ -110,7 +114,7 @@ impl Shared {
             let how = match &settlement {
                 // A dead letter that is dead-lettered again stays what it is, with the new reason.
                 Settlement::DeadLetter { reason, description } => {
-                    messages::to_dead_letters(tx, at.entity, slot.seq, Some(reason), Some(description))?
+                    messages::to_dead_letters(tx, at, slot.seq, Some(reason), Some(description))?
                 }
                 _ => {
                     messages::delete(tx, slot.seq)?;
@@ -126,10 +130,10 @@ impl Shared {
 
 fn session_entity(topology: &Topology, name: &EntityName) -> Result<EntityIndex, Error> {
     match topology.address(name)? {
-        Address { entity, dead: false } if topology.entities[entity].spec.kind == EntityKind::Topic => {
+        Address { entity, part: Letters::Own } if topology.entities[entity].spec.kind == EntityKind::Topic => {
             Err(Error::Refused(format!("{name} is a topic: receive from one of its subscriptions")))
         }
-        Address { entity, dead: false } if topology.entities[entity].spec.requires_session => Ok(entity),
+        Address { entity, part: Letters::Own } if topology.entities[entity].spec.requires_session => Ok(entity),
         _ => Err(Error::Refused(format!("{name} has no sessions"))),
     }
 }
@@ -140,7 +144,7 @@ fn plain_entity(topology: &Topology, name: &EntityName) -> Result<Address, Error
     if spec.kind == EntityKind::Topic {
         return Err(Error::Refused(format!("{name} is a topic: receive from one of its subscriptions")));
     }
-    if spec.requires_session && !at.dead {
+    if spec.requires_session && !at.is_dead() {
         return Err(Error::Refused(format!("{name} requires sessions: accept one to receive from it")));
     }
     Ok(at)
@@ -154,7 +158,7 @@ impl Transport for Engine {
         let found = look_until(&wake, wait, || {
             self.shared.refuse_when_closed()?;
             self.shared.with_index(|index| {
-                index.open(Address { entity, dead: false }).map_err(|shut| shut_error(shut, source))?;
+                index.open(Address::own(entity)).map_err(|shut| shut_error(shut, source))?;
                 Ok::<_, Error>(index.accept_next(entity, Instant::now()))
             })
         });
@@ -177,7 +181,7 @@ impl Transport for Engine {
         loop {
             let accept = || {
                 self.shared.with_index(|index| {
-                    index.open(Address { entity, dead: false }).map_err(|shut| shut_error(shut, source))?;
+                    index.open(Address::own(entity)).map_err(|shut| shut_error(shut, source))?;
                     Ok::<_, Error>(index.accept(entity, session, Instant::now()))
                 })
             };
@@ -212,7 +216,7 @@ impl Transport for Engine {
             })?;
             Ok::<_, Error>((!handed.is_empty()).then_some(handed))
         });
-        let limit = if at.dead { u32::MAX } else { topology.entities[at.entity].spec.max_delivery_count };
+        let limit = if at.is_dead() { u32::MAX } else { topology.entities[at.entity].spec.max_delivery_count };
         let mut deliveries = Vec::new();
         let mut failed = None;
         for handed in found.await?.unwrap_or_default() {
@@ -305,8 +309,8 @@ impl Transport for Engine {
         max: usize,
     ) -> Result<Vec<Peeked>, Error> {
         let at = self.shared.topology().address(entity)?;
-        let part = if at.dead && part == Part::Active { Part::DeadLetters } else { part };
-        let places = self.shared.with_index(|index| places(index, at.entity, part, session, from.0, max));
+        let part = if at.is_dead() && part == Part::Active { Part::DeadLetters } else { part };
+        let places = self.shared.with_index(|index| places(index, at, part, session, from.0, max));
         let session = session.cloned();
         let peeked = self.shared.read_long(move |connection| {
             let mut peeked = Vec::new();
@@ -338,13 +342,16 @@ impl Transport for Engine {
     }
 
     async fn replay_dead_letters(&self, entity: &EntityName, sequences: &[SequenceNumber]) -> Result<u64, Error> {
-        let at = self.shared.topology().address(entity)?.entity;
+        let mut at = self.shared.topology().address(entity)?;
+        if !at.is_dead() {
+            at.part = Letters::Dead;
+        }
         // What somebody is just receiving stays with them.
         let taken = self.shared.with_index(|index| {
             let take = |sequence: &SequenceNumber| index.take_dead(at, sequence.0);
             sequences.iter().filter_map(take).collect::<Vec<_>>()
         });
-        let undo = vec![Change::NotReplayed { entity: at, slots: taken.clone() }];
+        let undo = vec![Change::NotReplayed { at, slots: taken.clone() }];
         let replayed = self.shared.write_detached(256 * taken.len(), undo, move |tx| {
             let mut count = 0;
             for slot in &taken {
@@ -442,12 +449,13 @@ fn session_info(id: &SessionId, session: &Sess) -> (SessionInfo, Option<i64>) {
 /// in parking order, all others by number. Without a session no more than `max`; the dead letters of a session are picked by the reader.
 fn places(
     index: &Index,
-    at: EntityIndex,
+    address: Address,
     part: Part,
     session: Option<&SessionId>,
     from: i64,
     max: usize,
 ) -> Vec<(i64, u32)> {
+    let at = address.entity;
     let state = &index.entities[at];
     let one = session.and_then(|id| state.sessions.get(id)).into_iter();
     let sessions = one.chain(session.is_none().then(|| state.sessions.values()).into_iter().flatten());
@@ -473,6 +481,9 @@ fn places(
                     found.push((0, Slot { seq: *seq, expires_at: 0, deliveries: 0, size: it.size }));
                 }
             }
+        }
+        Part::DeadLetters if address.part == Letters::Transfer => {
+            found.extend(state.transfer.slots().map(|slot| (0, slot)));
         }
         Part::DeadLetters => found.extend(state.dead.slots().map(|slot| (0, slot))),
     }

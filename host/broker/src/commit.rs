@@ -54,7 +54,7 @@ impl Step {
             Effect::Enqueue(message) => Self::Enqueue(Box::new(Prepared::new(*message)?)),
             Effect::CancelScheduled(id) => Self::CancelScheduled(id),
             Effect::SetState(state) => Self::SetState(state.to_bytes().map(Bytes::from)),
-            Effect::Park { sequence } => Self::Park(sequence),
+            Effect::Park { sequence, copy: _ } => Self::Park(sequence),
             Effect::Complete => Self::Complete,
             Effect::DeadLetter { reason, description } => Self::DeadLetter { reason, description },
         })
@@ -192,7 +192,7 @@ fn carry_out(tx: &mut Tx<'_>, endpoint: &EndpointName, target: &Target, steps: &
             Step::DeadLetter { reason, description } => {
                 settled = Some(match target.aside {
                     true => Settled::Dead,
-                    false => messages::to_dead_letters(tx, entity, target.seq, Some(reason), Some(description))?,
+                    false => messages::to_dead_letters(tx, target.at, target.seq, Some(reason), Some(description))?,
                 });
             }
         }

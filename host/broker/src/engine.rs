@@ -208,6 +208,8 @@ fn load(connection: &Connection, options: &Options) -> Result<(Topology, Index),
                 messages::DEAD => Place::Dead,
                 messages::DEFERRED => Place::Deferred,
                 messages::DEAD_DEFERRED => Place::DeadDeferred,
+                messages::TRANSFER => Place::Transfer,
+                messages::TRANSFER_DEFERRED => Place::TransferDeferred,
                 _ => Place::Active,
             };
             index.apply(Change::Insert { entity, session, slot, place }, now);

@@ -9,11 +9,13 @@ use sprag_core::{
 };
 use sprag_transport::Error;
 
-use crate::filter::{FilterError, FilterSpec};
-pub(crate) use crate::topology::{Address, Entity, EntityIndex, Topology};
+use crate::filter::{FilterError, FilterSpec, RuleSpec};
+pub(crate) use crate::topology::{Address, Entity, EntityIndex, Letters, Topology};
 
 /// What follows an entity's name to name its dead letters.
 pub const DEAD_LETTER_SUFFIX: &str = "/$DeadLetterQueue";
+/// What follows an entity's name to name the messages that it could not forward.
+pub const TRANSFER_DEAD_LETTER_SUFFIX: &str = "/$Transfer/$DeadLetterQueue";
 
 /// Longest message id, in bytes.
 pub const MAX_MESSAGE_ID: usize = 1_024;
@@ -51,12 +53,16 @@ pub struct EntitySpec {
     pub partitioned: bool,
     #[serde(default)]
     pub status: EntityStatus,
-    /// Messages do not stay here but go on to this queue or topic. At most [`MAX_HOPS`] in a row.
+    /// Messages do not stay here but go on to this queue or topic, over at most [`MAX_HOPS`] entities.
     #[serde(default)]
     pub forward_to: Option<EntityName>,
     /// The same for dead letters.
     #[serde(default)]
     pub forward_dead_letters_to: Option<EntityName>,
+    /// Rules of a subscription that [`Engine::declare`](crate::Engine::declare) makes, instead of `$Default` with the filter. Of an entity that is
+    /// looked at, [`Engine::rules`](crate::Engine::rules) says them all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleSpec>,
     /// A note of whoever administers the entity.
     #[serde(default)]
     pub user_metadata: Option<String>,
@@ -136,6 +142,7 @@ impl EntitySpec {
             status: EntityStatus::Active,
             forward_to: None,
             forward_dead_letters_to: None,
+            rules: Vec::new(),
             user_metadata: None,
             other: BTreeMap::new(),
         }
@@ -205,6 +212,9 @@ impl EntitySpec {
             return invalid("an entity that requires sessions cannot forward: forward_to".into());
         }
         match &self.kind {
+            EntityKind::Queue | EntityKind::Topic if !self.rules.is_empty() => {
+                invalid("it has no rules: it is no subscription".into())
+            }
             EntityKind::Topic if self.requires_session => {
                 invalid("a topic has no sessions; its subscriptions may".into())
             }
@@ -212,6 +222,18 @@ impl EntitySpec {
                 invalid("a subscription is named topic/subscription".into())
             }
             EntityKind::Subscription(filter) => {
+                if *filter != FilterSpec::All && !self.rules.is_empty() {
+                    return invalid("it has a filter and rules: the filter belongs in a rule".into());
+                }
+                for (n, rule) in self.rules.iter().enumerate() {
+                    if self.rules[..n].iter().any(|other| other.name.eq_ignore_ascii_case(&rule.name)) {
+                        return invalid(format!("it has two rules named {:?}", rule.name));
+                    }
+                    rule.validate().map_err(|error| {
+                        let problem = format!("rule {:?}: {}", rule.name, error.problem);
+                        DeclareError::Filter { entity: self.name.clone(), error: FilterError { problem, ..error } }
+                    })?;
+                }
                 let compiled = filter.compile().map(drop);
                 compiled.map_err(|error| DeclareError::Filter { entity: self.name.clone(), error })
             }

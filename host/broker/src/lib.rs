@@ -13,11 +13,9 @@ mod admin;
 mod broker;
 mod cache;
 pub mod client;
-mod codec;
 mod codes;
 mod commit;
 mod counters;
-mod decision;
 mod engine;
 mod entity;
 mod filter;
@@ -41,11 +39,14 @@ mod topology;
 mod tracking;
 mod writer;
 
+// The rows' bytes are the same in every store that keeps them.
+use sprag_store::{codec, decision};
+
 pub use admin::{EntityCounts, EntityView, RuleView};
 pub use engine::{Engine, FILE};
 pub use entity::{
     DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, EntityStatus, MAX_HOPS, MAX_MESSAGE_ID, MAX_MESSAGE_SIZE,
-    MAX_SESSION_ID,
+    MAX_SESSION_ID, TRANSFER_DEAD_LETTER_SUFFIX,
 };
 pub use filter::{Correlation, DEFAULT_RULE, FilterError, FilterSpec, FilterValue, RuleSpec, SqlText};
 pub use options::{Clock, OpenError, Options};

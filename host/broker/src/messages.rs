@@ -15,7 +15,7 @@ use sprag_transport::Error;
 use crate::{
     codec,
     counters::Local,
-    entity::{Entity, EntityIndex, EntityKind},
+    entity::{Address, Entity, EntityIndex, EntityKind, Letters},
     index::{Change, NEVER, Place, Settled, Slot},
     route,
     shared::{CachedMessage, ReadFailure},
@@ -28,6 +28,8 @@ pub(crate) const PARKED: i64 = 2;
 pub(crate) const DEAD: i64 = 3;
 pub(crate) const DEFERRED: i64 = 4;
 pub(crate) const DEAD_DEFERRED: i64 = 5;
+pub(crate) const TRANSFER: i64 = 6;
+pub(crate) const TRANSFER_DEFERRED: i64 = 7;
 const ID_ASSIGNED: i64 = 1;
 
 /// What a row costs beside the message's own bytes, about.
@@ -211,7 +213,7 @@ fn find_by_id(
     scheduled_only: bool,
 ) -> Result<Option<i64>, Stop> {
     let mut statement = tx.connection.prepare_cached(
-        "SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state NOT IN (3, 5) AND seq NOT IN settled",
+        "SELECT seq, state, header FROM message WHERE id_hash = ?1 AND entity = ?2 AND state NOT IN (3, 5, 6, 7) AND seq NOT IN settled",
     )?;
     let mut rows = statement.query((id_hash, tx.topology.entities[entity].id))?;
     while let Some(row) = rows.next()? {
@@ -407,29 +409,50 @@ pub(crate) fn delete(tx: &mut Tx<'_>, seq: i64) -> Result<(), Stop> {
     Ok(())
 }
 
-/// To the dead letters of its entity, or on to where those go. Answers what has become of it: dead, or gone from here.
+/// To the dead letters of its entity, or on to where those go. Answers what has become of it: dead, or gone from here. A transfer dead letter
+/// stays one.
 pub(crate) fn to_dead_letters(
     tx: &mut Tx<'_>,
-    entity: EntityIndex,
+    at: Address,
     seq: i64,
     reason: Option<&str>,
     description: Option<&str>,
 ) -> Result<Settled, Stop> {
-    let forwards = tx.topology.entities[entity].spec.forward_dead_letters_to.is_some();
-    if forwards && route::forward_dead(tx, entity, seq, reason, description)? {
+    if at.part == Letters::Transfer {
+        bury(tx, seq, TRANSFER, reason, description)?;
+        return Ok(Settled::Dead);
+    }
+    let forwards = tx.topology.entities[at.entity].spec.forward_dead_letters_to.is_some();
+    if forwards && route::forward_dead(tx, at.entity, seq, reason, description)? {
         return Ok(Settled::Gone);
     }
-    tx.execute(
-        "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL, deliveries = 0, parked_as = NULL \
-         WHERE seq = ?1",
-        (seq, tx.now.0, reason, description.map(sprag_core::outcome::clip)),
-    )?;
+    bury(tx, seq, DEAD, reason, description)?;
     Ok(Settled::Dead)
 }
 
+/// Makes a message a dead letter of one of the two kinds.
+pub(crate) fn bury(
+    tx: &mut Tx<'_>,
+    seq: i64,
+    state: i64,
+    reason: Option<&str>,
+    description: Option<&str>,
+) -> Result<(), Stop> {
+    tx.execute(
+        "UPDATE message SET state = ?5, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL, deliveries = 0, parked_as = NULL \
+         WHERE seq = ?1",
+        (seq, tx.now.0, reason, description.map(sprag_core::outcome::clip), state),
+    )?;
+    Ok(())
+}
+
 /// Set aside by a client.
-pub(crate) fn defer(tx: &mut Tx<'_>, seq: i64, deliveries: u32, dead: bool) -> Result<(), Stop> {
-    let state = if dead { DEAD_DEFERRED } else { DEFERRED };
+pub(crate) fn defer(tx: &mut Tx<'_>, seq: i64, deliveries: u32, part: Letters) -> Result<(), Stop> {
+    let state = match part {
+        Letters::Own => DEFERRED,
+        Letters::Dead => DEAD_DEFERRED,
+        Letters::Transfer => TRANSFER_DEFERRED,
+    };
     tx.execute(
         "UPDATE message SET state = ?2, deliveries = ?3, moved_at = coalesce(moved_at, ?4) WHERE seq = ?1",
         (seq, state, deliveries, tx.now.0),
@@ -482,13 +505,11 @@ pub(crate) fn cancel_by_id(tx: &mut Tx<'_>, entity: EntityIndex, id: &MessageId)
 }
 
 /// A dead letter goes back to its entity, behind what is there now. False: it is no dead letter of the entity.
-pub(crate) fn replay(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<bool, Stop> {
-    let target = Arc::clone(&tx.topology.entities[entity]);
-    let Some(row) =
-        read_row(tx.connection, seq).map_err(unreadable)?.filter(|row| row.state == DEAD && row.entity == target.id)
-    else {
-        return Ok(false);
-    };
+pub(crate) fn replay(tx: &mut Tx<'_>, at: Address, seq: i64) -> Result<bool, Stop> {
+    let target = Arc::clone(&tx.topology.entities[at.entity]);
+    let state = if at.part == Letters::Transfer { TRANSFER } else { DEAD };
+    let row = read_row(tx.connection, seq).map_err(unreadable)?;
+    let Some(row) = row.filter(|row| row.state == state && row.entity == target.id) else { return Ok(false) };
     let lives = row.message.time_to_live.into_iter().chain(target.spec.default_ttl).min();
     let expires_at = lives.map(|lives| tx.now.after(lives).0);
     let new = tx.local.next_sequence();
@@ -498,7 +519,7 @@ pub(crate) fn replay(tx: &mut Tx<'_>, entity: EntityIndex, seq: i64) -> Result<b
         (seq, new, tx.now.0, expires_at),
     )?;
     let slot = Slot { seq: new, expires_at: expires_at.unwrap_or(NEVER), deliveries: 0, size: row.size };
-    tx.changes.push(Change::Replayed { entity, seq, session: row.message.session_id, slot });
+    tx.changes.push(Change::Replayed { at, seq, session: row.message.session_id, slot });
     Ok(true)
 }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use sprag_core::{ids::EntityName, time::Timestamp};
+use sprag_core::{
+    ids::{EndpointName, EntityName},
+    time::Timestamp,
+};
 use sprag_store::OutboxRow;
 
 use crate::{
@@ -11,15 +14,22 @@ use crate::{
 };
 
 /// Claims rows in order. A session waits behind its row that is claimed, failing or poison; messages without a session wait for nobody.
-pub(crate) fn claim(tx: &mut Tx<'_>, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Stop> {
+pub(crate) fn claim(
+    tx: &mut Tx<'_>,
+    endpoints: &[EndpointName],
+    max: u32,
+    lease: Duration,
+) -> Result<Vec<OutboxRow>, Stop> {
     let now = tx.now.0;
     let mut held: HashSet<(String, String)> = HashSet::new();
     let mut ids = Vec::new();
     {
-        let mut statement = tx
-            .connection
-            .prepare_cached("SELECT id, entity, session, tries, again_at, claimed_until FROM outbox ORDER BY id")?;
-        let mut rows = statement.query([])?;
+        let names: Vec<&str> = endpoints.iter().map(EndpointName::as_str).collect();
+        let mut statement = tx.connection.prepare_cached(
+            "SELECT id, entity, session, tries, again_at, claimed_until FROM outbox \
+             WHERE endpoint IN (SELECT id FROM endpoint WHERE name IN (SELECT value FROM json_each(?1))) ORDER BY id",
+        )?;
+        let mut rows = statement.query([serde_json::json!(names).to_string()])?;
         while ids.len() < max as usize
             && let Some(row) = rows.next()?
         {

@@ -1,7 +1,8 @@
 //! What the index asks of the writer by itself: nobody waits for these.
 
 use crate::{
-    index::{Change, Post, Settled, Taken},
+    entity::Address,
+    index::{Change, Place, Post, Settled, Taken},
     messages, route,
     shared::Shared,
     writer::{Queued, Stop, Tx},
@@ -28,8 +29,8 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
                 shared.cache.lock().remove(taken.slot.seq);
                 let undo = vec![Change::PutBack { taken: taken.clone() }];
                 let (queued, answer) = Queued::new(taken.slot.size as usize, move |tx| {
-                    let dead = !route::forward_row(tx, &taken)?;
-                    tx.changes.push(Change::Buried { taken: taken.clone(), dead });
+                    let to = route::forward_row(tx, &taken)?;
+                    tx.changes.push(Change::Buried { taken: taken.clone(), to });
                     Ok(())
                 });
                 (queued.with_undo(undo), answer)
@@ -51,13 +52,14 @@ pub(crate) fn forward(shared: &Shared, posts: Vec<Post>) {
 }
 
 fn bury(tx: &mut Tx<'_>, taken: &Taken, dead: bool, reason: &str, description: &str) -> Result<(), Stop> {
-    let dead = if dead {
-        let how = messages::to_dead_letters(tx, taken.entity, taken.slot.seq, Some(reason), Some(description))?;
-        how == Settled::Dead
+    let to = if dead {
+        let at = Address::own(taken.entity);
+        let how = messages::to_dead_letters(tx, at, taken.slot.seq, Some(reason), Some(description))?;
+        (how == Settled::Dead).then_some(Place::Dead)
     } else {
         messages::delete(tx, taken.slot.seq)?;
-        false
+        None
     };
-    tx.changes.push(Change::Buried { taken: taken.clone(), dead });
+    tx.changes.push(Change::Buried { taken: taken.clone(), to });
     Ok(())
 }

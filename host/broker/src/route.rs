@@ -1,7 +1,9 @@
 //! Where a message goes from where it was sent: from a topic to the subscriptions whose rules want it, from an entity to the one that it
 //! forwards to. All in the transaction that accepts the message, so that whoever sent it knows that it has arrived.
 //!
-//! Nothing here refuses: what cannot go on stays among the dead letters of the entity where it has got to, with the reason.
+//! Nothing here refuses: what cannot go on stays with the entity where it has got to, with the reason. What could not be forwarded is there
+//! among the transfer dead letters (`…/$Transfer/$DeadLetterQueue`), as on Azure; a copy that its subscription cannot take, among the dead
+//! letters; and a dead letter that cannot be forwarded stays one.
 
 use std::sync::Arc;
 
@@ -10,12 +12,23 @@ use sprag_core::ids::SequenceNumber;
 use crate::{
     entity::{EntityIndex, MAX_HOPS},
     filter,
-    index::{Change, NEVER, Place, Settled, Taken},
-    messages::{
-        Prepared, Sender, accept, check_room, delete, name_the_reason, put_row, read_row, to_dead_letters, unreadable,
-    },
+    index::{Change, NEVER, Place, Taken},
+    messages::{self, Prepared, Sender, accept, check_room, delete, name_the_reason, put_row, read_row, unreadable},
     writer::{Stop, Tx},
 };
+
+/// Why a message could not be forwarded. Azure documents the one for hops; the others are the names of its errors.
+mod reason {
+    pub(super) const NOT_FOUND: &str = "MessagingEntityNotFound";
+    pub(super) const DISABLED: &str = "MessagingEntityDisabled";
+    pub(super) const HOPS: &str = "MaxTransferHopCountExceeded";
+    pub(super) const TOO_LARGE: &str = "MessageSizeExceeded";
+    pub(super) const FULL: &str = "QuotaExceeded";
+    /// As Azure writes it for subscriptions.
+    pub(super) const NO_SESSION: &str = "Session ID is null";
+    /// The target does not take it for another reason.
+    pub(super) const REFUSED: &str = "ForwardingFailed";
+}
 
 /// A copy, or several, to each subscription whose rules want it. The number is the first copy's; with no copy it names nothing.
 pub(crate) fn publish(
@@ -43,7 +56,9 @@ pub(crate) fn publish(
                     (made.id_assigned, made.enqueue_seq) = (prepared.id_assigned, prepared.enqueue_seq);
                     land(tx, topic, subscription, &made, hops)?
                 }
-                Err(error) => put_dead(tx, subscription, prepared, "RuleActionFailed", &error.to_string())?,
+                Err(error) => {
+                    put_dead(tx, subscription, prepared, Place::Dead, "RuleActionFailed", &error.to_string())?
+                }
             };
             first.get_or_insert(seq);
         }
@@ -66,39 +81,38 @@ fn land(
     if spec.requires_session && prepared.message.session_id.is_none() {
         // As Service Bus does: the publisher cannot know who subscribes, and the others shall have it.
         let problem = "the subscription requires sessions and the message has no session id";
-        return put_dead(tx, subscription, prepared, "Session ID is null", problem);
+        return put_dead(tx, subscription, prepared, Place::Dead, reason::NO_SESSION, problem);
     }
     put_row(tx, subscription, prepared, Place::Active, Sender::Topic(topic))
 }
 
-/// A message that cannot be where it belongs: among the dead letters, with the reason.
+/// A message that cannot be where it belongs: among the dead letters of a kind, with the reason.
 fn put_dead(
     tx: &mut Tx<'_>,
     entity: EntityIndex,
     prepared: &Prepared,
+    kind: Place,
     reason: &str,
     description: &str,
 ) -> Result<i64, Stop> {
     let seq = put_row(tx, entity, prepared, Place::Active, Sender::Client)?;
-    tx.execute(
-        "UPDATE message SET state = 3, moved_at = ?2, reason = ?3, description = ?4, expires_at = NULL WHERE seq = ?1",
-        (seq, tx.now.0, reason, sprag_core::outcome::clip(description)),
-    )?;
+    let state = if kind == Place::Transfer { messages::TRANSFER } else { messages::DEAD };
+    messages::bury(tx, seq, state, Some(reason), Some(description))?;
     // As a dead letter it reads differently.
     tx.fresh.pop();
     if let Some(Change::Insert { place, slot, .. }) = tx.changes.last_mut() {
-        *place = Place::Dead;
+        *place = kind;
         slot.expires_at = NEVER;
     }
     Ok(seq)
 }
 
-/// A message goes on to the entity that this one forwards to, or stays among the dead letters here.
+/// A message goes on to the entity that this one forwards to, or stays among the transfer dead letters here.
 pub(crate) fn forward(tx: &mut Tx<'_>, from: EntityIndex, prepared: &Prepared, hops: u32) -> Result<i64, Stop> {
     let entity = &tx.topology.entities[from];
     match onward(tx, entity.forward_to, prepared, hops) {
         Ok(to) => Ok(accept(tx, to, prepared, hops + 1)?.0),
-        Err((reason, problem)) => put_dead(tx, from, prepared, reason, &problem),
+        Err((reason, problem)) => put_dead(tx, from, prepared, Place::Transfer, reason, &problem),
     }
 }
 
@@ -109,29 +123,37 @@ fn onward(
     prepared: &Prepared,
     hops: u32,
 ) -> Result<EntityIndex, (&'static str, String)> {
-    const UNDELIVERABLE: &str = "ForwardingFailed";
     let Some(to) = to.filter(|to| !tx.topology.entities[*to].is_gone()) else {
-        return Err((UNDELIVERABLE, "the entity that it would be forwarded to is not there".into()));
+        return Err((reason::NOT_FOUND, "the entity that it would be forwarded to is not there".into()));
     };
     let spec = &tx.topology.entities[to].spec;
     if hops >= MAX_HOPS {
         let problem = format!("it has been forwarded {hops} times and would go on to {}", spec.name);
-        return Err(("MaxTransferHopCountExceeded", problem));
+        return Err((reason::HOPS, problem));
     }
     if !spec.status.sends() {
-        return Err((UNDELIVERABLE, format!("{} takes no messages: its status is {:?}", spec.name, spec.status)));
+        return Err((reason::DISABLED, format!("{} takes no messages: its status is {:?}", spec.name, spec.status)));
     }
     let size = prepared.size.into();
-    let taken = spec.accepts(&prepared.message, size).map_err(Stop::from).and_then(|()| check_room(tx, to, size));
-    taken.map(|()| to).map_err(|stop| (UNDELIVERABLE, stop.to_string()))
+    if spec.requires_session && prepared.message.session_id.is_none() {
+        return Err((reason::NO_SESSION, format!("{} requires sessions and the message has no session id", spec.name)));
+    }
+    if size > spec.max_message_size {
+        let problem = format!("the message has {size} bytes; {} takes at most {}", spec.name, spec.max_message_size);
+        return Err((reason::TOO_LARGE, problem));
+    }
+    spec.accepts(&prepared.message, size).map_err(|error| (reason::REFUSED, error.to_string()))?;
+    check_room(tx, to, size).map(|()| to).map_err(|stop| (reason::FULL, stop.to_string()))
 }
 
-/// A message that waits on an entity which forwards since. False: it has become a dead letter of this one, or stays one.
-pub(crate) fn forward_row(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Stop> {
+/// A message that waits on an entity which forwards since. Answers where it is when it could not go on: among the transfer dead letters of this
+/// one, or, a dead letter, where it was.
+pub(crate) fn forward_row(tx: &mut Tx<'_>, taken: &Taken) -> Result<Option<Place>, Stop> {
     let (entity, seq) = (taken.entity, taken.slot.seq);
-    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(true) };
+    let Some(row) = read_row(tx.connection, seq).map_err(unreadable)? else { return Ok(None) };
     if taken.place == Place::Dead {
-        return forward_dead(tx, entity, seq, row.reason.as_deref(), row.description.as_deref());
+        let gone = forward_dead(tx, entity, seq, row.reason.as_deref(), row.description.as_deref())?;
+        return Ok((!gone).then_some(Place::Dead));
     }
     let to = tx.topology.entities[entity].forward_to;
     let mut prepared = Prepared::exact(row.message)?;
@@ -140,11 +162,11 @@ pub(crate) fn forward_row(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Stop> 
         Ok(to) => {
             accept(tx, to, &prepared, 1)?;
             delete(tx, seq)?;
-            Ok(true)
+            Ok(None)
         }
         Err((reason, problem)) => {
-            let how = to_dead_letters(tx, entity, seq, Some(reason), Some(&problem))?;
-            Ok(how != Settled::Dead)
+            messages::bury(tx, seq, messages::TRANSFER, Some(reason), Some(&problem))?;
+            Ok(Some(Place::Transfer))
         }
     }
 }

@@ -10,10 +10,10 @@
 use rusqlite::Connection;
 
 /// The version that this binary writes.
-pub const VERSION: i64 = 3;
+pub const VERSION: i64 = 4;
 
 /// What takes a file from version `n` to `n + 1`, in order.
-const STEPS: [&str; VERSION as usize] = [V1, V2, V3];
+const STEPS: [&str; VERSION as usize] = [V1, V2, V3, V4];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -220,6 +220,10 @@ INSERT INTO rule (entity, name, spec, created_at)
 
 /// Version 3: messages that are done and whose rows go later, see `messages::end`.
 const V3: &str = "CREATE TABLE settled (seq INTEGER PRIMARY KEY);";
+
+/// Version 4: `message.state` has two more values, 6 a transfer dead letter and 7 a deferred one. No table changes; the number does, so that a
+/// binary that would take such a row for an active message refuses the file.
+const V4: &str = "";
 
 #[cfg(test)]
 mod tests {

@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sprag_core::{
     ids::SessionId,
-    message::{Delivery, LockToken, Origin},
+    message::{Delivery, LockToken, Message, Origin},
 };
 use sprag_transport::{Error, Parked, Session, Settlement};
 use tokio::sync::Notify;
 
 use crate::{
     broker::look_until,
-    entity::EntityIndex,
+    entity::{Address, EntityIndex},
     index::{Change, Pin, Settled},
     messages,
     shared::Shared,
@@ -117,7 +117,8 @@ impl Session for Handle {
         }
     }
 
-    async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
+    /// A change of place: the copy is not needed.
+    async fn park(&self, delivery: &Delivery, sequence: u32, _copy: &Message) -> Result<(), Error> {
         let now = Instant::now();
         let lock = delivery.lock.0;
         let (pin, current) =
@@ -151,9 +152,13 @@ impl Session for Handle {
             let how = match &settlement {
                 // What was put aside stays there; only the delivery ends.
                 _ if current.is_aside() => Settled::Gone,
-                Settlement::DeadLetter { reason, description } => {
-                    messages::to_dead_letters(tx, entity, current.slot.seq, Some(reason), Some(description))?
-                }
+                Settlement::DeadLetter { reason, description } => messages::to_dead_letters(
+                    tx,
+                    Address::own(entity),
+                    current.slot.seq,
+                    Some(reason),
+                    Some(description),
+                )?,
                 _ => {
                     messages::delete(tx, current.slot.seq)?;
                     Settled::Gone

@@ -150,7 +150,12 @@ impl Store for Engine {
         Ok(self.shared.write(256 * limit as usize, move |tx| purge::tracking(tx, &keep, limit)).await?)
     }
 
-    async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error> {
+    async fn outbox_claim(
+        &self,
+        endpoints: &[EndpointName],
+        max: u32,
+        lease: Duration,
+    ) -> Result<Vec<OutboxRow>, Error> {
         // A look that finds nothing costs no transaction: the relay looks often.
         let some = self
             .shared
@@ -158,7 +163,8 @@ impl Store for Engine {
         if !some {
             return Ok(Vec::new());
         }
-        Ok(self.shared.write(1_024 * max as usize, move |tx| outbox::claim(tx, max, lease)).await?)
+        let endpoints = endpoints.to_vec();
+        Ok(self.shared.write(1_024 * max as usize, move |tx| outbox::claim(tx, &endpoints, max, lease)).await?)
     }
 
     async fn outbox_sent(&self, ids: &[i64]) -> Result<(), Error> {
@@ -183,7 +189,7 @@ impl Store for Engine {
         // Before anything is written: afterwards a control message that cannot be put would have to take the others with it.
         let topology = self.shared.topology();
         for action in &actions {
-            let Some(source) = topology.position(&action.source) else { continue };
+            let Some(source) = action.source.as_ref().and_then(|source| topology.position(source)) else { continue };
             Prepared::new(action.control.clone())
                 .and_then(|control| topology.entities[source].spec.accepts(&control.message, 0))
                 .map_err(|error| Error::Invalid(error.to_string()))?;

@@ -16,18 +16,39 @@ use sprag_core::{ids::EntityName, time::Timestamp};
 use sprag_transport::Error;
 
 use crate::{
-    entity::{DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, MAX_HOPS},
+    entity::{DEAD_LETTER_SUFFIX, DeclareError, EntityKind, EntitySpec, TRANSFER_DEAD_LETTER_SUFFIX},
     filter::Rule,
 };
 
 /// Position of an entity in the topology and in the index.
 pub(crate) type EntityIndex = usize;
 
-/// An entity's messages or its dead letters.
+/// Some of an entity's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) entity: EntityIndex,
-    pub(crate) dead: bool,
+    pub(crate) part: Letters,
+}
+
+/// Which of an entity's messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Letters {
+    /// Those that are there to be received.
+    Own,
+    Dead,
+    /// Those that could not be forwarded.
+    Transfer,
+}
+
+impl Address {
+    pub(crate) fn own(entity: EntityIndex) -> Self {
+        Self { entity, part: Letters::Own }
+    }
+
+    /// Dead letters of either kind: no sessions, no delivery limit, no time to live.
+    pub(crate) fn is_dead(self) -> bool {
+        self.part != Letters::Own
+    }
 }
 
 /// What every version of an entity shares.
@@ -138,20 +159,22 @@ impl Topology {
     /// The entity or the dead letters that the name means.
     pub(crate) fn address(&self, name: &EntityName) -> Result<Address, Error> {
         if let Some(entity) = self.position(name) {
-            return Ok(Address { entity, dead: false });
+            return Ok(Address::own(entity));
         }
-        let text = name.as_str();
-        let owner = text.len().checked_sub(DEAD_LETTER_SUFFIX.len()).and_then(|at| text.split_at_checked(at));
-        owner
-            .filter(|(_, suffix)| suffix.eq_ignore_ascii_case(DEAD_LETTER_SUFFIX))
-            .and_then(|(owner, _)| self.find(owner))
-            .map(|entity| Address { entity, dead: true })
+        let of = |suffix: &str, part: Letters| {
+            let text = name.as_str();
+            let (owner, end) = text.split_at_checked(text.len().checked_sub(suffix.len())?)?;
+            let entity = self.find(owner).filter(|_| end.eq_ignore_ascii_case(suffix))?;
+            Some(Address { entity, part })
+        };
+        of(TRANSFER_DEAD_LETTER_SUFFIX, Letters::Transfer)
+            .or_else(|| of(DEAD_LETTER_SUFFIX, Letters::Dead))
             .ok_or_else(|| Error::NoSuchEntity(name.clone()))
     }
 
     /// Whether what is declared fits together: topics of subscriptions, ways of forwarding.
     pub(crate) fn check(&self) -> Result<(), DeclareError> {
-        let mut hops = vec![None; self.entities.len()];
+        let on_loop = self.on_loops();
         for (n, entity) in self.entities.iter().enumerate().filter(|(_, entity)| !entity.is_gone()) {
             let spec = &entity.spec;
             let invalid = |problem: String| Err(DeclareError::Invalid { entity: spec.name.clone(), problem });
@@ -160,8 +183,8 @@ impl Topology {
             {
                 return invalid(format!("there is no topic {topic:?}"));
             }
-            if self.hops(n, &mut hops) > MAX_HOPS {
-                return invalid(format!("forward_to makes a way of more than {MAX_HOPS} entities, or a loop"));
+            if on_loop[n] && spec.forward_to.is_some() {
+                return invalid("forward_to makes a loop".into());
             }
         }
         Ok(())
@@ -182,18 +205,27 @@ impl Topology {
         Ok(())
     }
 
-    /// The longest way on from here; longer than any allowed one on a loop.
-    fn hops(&self, from: EntityIndex, known: &mut Vec<Option<u32>>) -> u32 {
-        if let Some(hops) = known[from] {
-            return hops;
+    /// Which entities messages get to from a loop. A way that is only long is allowed, as on Azure: after [`MAX_HOPS`](crate::MAX_HOPS) it ends in the
+    /// transfer dead letters.
+    fn on_loops(&self) -> Vec<bool> {
+        let onward = |at: EntityIndex| {
+            let entity = &self.entities[at];
+            entity.forward_to.iter().chain(&entity.subscriptions).copied()
+        };
+        let mut ways_in = vec![0_usize; self.entities.len()];
+        (0..self.entities.len()).flat_map(onward).for_each(|to| ways_in[to] += 1);
+        // Whoever nothing leads to is on none; without them, the next.
+        let mut free: Vec<EntityIndex> = (0..ways_in.len()).filter(|at| ways_in[*at] == 0).collect();
+        let mut on_loop = vec![true; self.entities.len()];
+        while let Some(at) = free.pop() {
+            on_loop[at] = false;
+            for to in onward(at) {
+                ways_in[to] -= 1;
+                if ways_in[to] == 0 {
+                    free.push(to);
+                }
+            }
         }
-        // Met again before the answer is known, it is on a loop.
-        known[from] = Some(MAX_HOPS + 1);
-        let entity = &self.entities[from];
-        let onward = entity.forward_to.map_or(0, |to| self.hops(to, known).saturating_add(1));
-        let copies = entity.subscriptions.iter().map(|to| self.hops(*to, known)).max().unwrap_or(0);
-        let hops = onward.max(copies);
-        known[from] = Some(hops);
-        hops
+        on_loop
     }
 }

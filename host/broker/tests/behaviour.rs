@@ -220,7 +220,7 @@ async fn messages_expire() {
     send(&engine, "s", in_session("1", "stays")).await;
     let session = offered(&engine, "s").await;
     let delivery = next(&session).await;
-    session.park(&delivery, 1).await.unwrap();
+    session.park(&delivery, 1, &delivery.message).await.unwrap();
     session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     clock.store(T0 + 5_000, Relaxed);
     let delivery = next(&session).await;
@@ -296,7 +296,7 @@ async fn a_restart_keeps_everything_but_locks() {
     let session = offered(&engine, "s").await;
     for number in [2, 1] {
         let delivery = next(&session).await;
-        session.park(&delivery, number).await.unwrap();
+        session.park(&delivery, number, &delivery.message).await.unwrap();
         session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     }
     session.set_state(Some(b"{\"BlockedByEventId\":\"e\"}"[..].into())).await.unwrap();
@@ -460,7 +460,7 @@ async fn a_full_entity_makes_outgoing_messages_wait() {
         .await
         .unwrap();
     assert_eq!(ids(&peek(&engine, "full", Part::Active).await), ["out-3"], "another session need not wait");
-    let rows = engine.outbox_claim(10, Duration::from_secs(60)).await.unwrap();
+    let rows = engine.outbox_claim(&["billing".into()], 10, Duration::from_secs(60)).await.unwrap();
     assert_eq!(
         rows.iter().map(|row| row.message.message_id.as_ref().unwrap().as_str()).collect::<Vec<_>>(),
         ["out-1", "out-2"]
@@ -639,7 +639,7 @@ async fn an_action_puts_its_message_onto_the_source() {
         by: "ida".into(),
         idempotency_key: None,
         control: in_session("1", &format!("skip-{event}")),
-        source: "s".into(),
+        source: Some("s".into()),
     };
     let audit = query::AuditEntry {
         at: Timestamp(T0),

@@ -357,7 +357,7 @@ async fn a_peek_shows_all_states() {
             // The worker parks one, as it does behind a block.
             let worker = engine.accept(&name.into(), &"a".into(), Duration::ZERO).await.unwrap();
             let delivery = worker.receive(EVENTUALLY).await.unwrap().unwrap();
-            worker.park(&delivery, 1).await.unwrap();
+            worker.park(&delivery, 1, &delivery.message).await.unwrap();
             worker.settle(delivery.lock, sprag_transport::Settlement::Complete).await.unwrap();
             worker.release(Duration::ZERO).await.unwrap();
             let session = source.accept(&"a".into(), Duration::ZERO).await.unwrap();

@@ -133,7 +133,7 @@ impl World {
                 if let Some(session) = self.engine.accept_next(&"t/b".into(), Duration::ZERO).await.unwrap() {
                     if let Some(delivery) = session.receive(Duration::ZERO).await.unwrap() {
                         if random.below(2) == 0 {
-                            session.park(&delivery, random.below(5) as u32).await.unwrap();
+                            session.park(&delivery, random.below(5) as u32, &delivery.message).await.unwrap();
                         }
                         session.settle(delivery.lock, Settlement::Complete).await.unwrap();
                     }

@@ -383,7 +383,8 @@ async fn messages_are_forwarded() {
     assert_eq!((counts.counts.active, counts.bytes), (0, 0));
 }
 
-/// A target that is not there, itself, a loop, too long a way, a session entity, a topic: refused.
+/// A target that is not there, itself, a loop, a session entity, a topic: refused. A long way is not: what gets too far is a transfer dead
+/// letter where it has got to.
 #[tokio::test]
 async fn ways_of_forwarding_are_checked() {
     let (engine, _dir) =
@@ -391,10 +392,15 @@ async fn ways_of_forwarding_are_checked() {
     engine.create_entity(forwarding("1", "2"), vec![]).await.expect("four hops are allowed");
     send(&engine, "1", message("m")).await;
     assert_eq!(ids(&engine, "z").await, ["m"]);
+    engine.create_entity(forwarding("0", "1"), vec![]).await.expect("as on Azure");
+    send(&engine, "0", message("too far")).await;
+    assert_eq!(ids(&engine, "z").await, ["m"]);
+    let far = take(&engine, "4/$Transfer/$DeadLetterQueue").await;
+    assert_eq!(far.message.message_id, Some("too far".into()));
+    assert_eq!(far.message.text_property(property::DEAD_LETTER_REASON), Some("MaxTransferHopCountExceeded"));
     engine.create_entity(EntitySpec::topic("t"), vec![]).await.unwrap();
     engine.create_entity(subscription("t", "s"), vec![]).await.unwrap();
     for (wrong, part) in [
-        (forwarding("0", "1"), "more than 4"),
         (forwarding("x", "none"), "not there"),
         (forwarding("x", "X"), "itself"),
         (forwarding("x", "t/s"), "names a subscription"),
@@ -414,13 +420,15 @@ async fn ways_of_forwarding_are_checked() {
     }
 }
 
-/// What cannot go on stays among the dead letters with the reason: the target has gone, is closed, is full, needs a session.
+/// What cannot go on stays among the transfer dead letters with the reason: the target has gone, is closed, is full, needs a session, takes no
+/// message of that size. They are kept, and received, counted and settled as dead letters are.
 #[tokio::test]
-async fn what_cannot_be_forwarded_is_a_dead_letter() {
+async fn what_cannot_be_forwarded_is_a_transfer_dead_letter() {
     let small = EntitySpec { max_size: Some(300), ..queue("small") };
-    let specs = vec![queue("gone"), queue("closed"), small, queue("sessions").with_sessions()];
+    let narrow = EntitySpec { max_message_size: 100, ..queue("narrow") };
+    let specs = vec![queue("gone"), queue("closed"), small, queue("sessions").with_sessions(), narrow];
     let (engine, dir) = engine(specs).await;
-    for to in ["gone", "closed", "small", "sessions"] {
+    for to in ["gone", "closed", "small", "sessions", "narrow"] {
         engine.create_entity(forwarding(&format!("to-{to}"), to), vec![]).await.unwrap();
     }
     engine.remove_entity(&name("gone")).await.unwrap();
@@ -428,17 +436,118 @@ async fn what_cannot_be_forwarded_is_a_dead_letter() {
     let large = |id: &str| Message { body: sprag_core::message::Body::Data(vec![0; 200].into()), ..message(id) };
     send(&engine, "to-small", large("fits")).await;
     let engine = reopen(engine, &dir).await;
-    for (to, problem) in [("gone", "not there"), ("closed", "Disabled"), ("small", "full"), ("sessions", "session")] {
+    for (to, reason, problem) in [
+        ("gone", "MessagingEntityNotFound", "not there"),
+        ("closed", "MessagingEntityDisabled", "Disabled"),
+        ("small", "QuotaExceeded", "full"),
+        ("sessions", "Session ID is null", "session"),
+        ("narrow", "MessageSizeExceeded", "at most 100"),
+    ] {
         let from = format!("to-{to}");
         send(&engine, &from, large("m")).await;
-        let dead = take(&engine, &format!("{from}/$DeadLetterQueue")).await;
-        assert_eq!(dead.message.text_property(property::DEAD_LETTER_REASON), Some("ForwardingFailed"), "{from}");
+        let letters = format!("{from}/$Transfer/$DeadLetterQueue");
+        let dead = take(&engine, &letters).await;
+        assert_eq!(dead.message.text_property(property::DEAD_LETTER_REASON), Some(reason), "{from}");
         let text = dead.message.text_property(property::DEAD_LETTER_DESCRIPTION).unwrap();
         assert!(text.contains(problem), "{from}: {text}");
         let counts = engine.entity(&name(&from)).unwrap().counts;
-        assert_eq!((counts.active, counts.dead_letters), (0, 1), "{from}");
+        assert_eq!((counts.active, counts.dead_letters, counts.transfer_dead_letters), (0, 0, 1), "{from}");
+        assert!(ids(&engine, &format!("{from}/$DeadLetterQueue")).await.is_empty(), "{from}");
+        settle(&engine, &letters, &dead, Settle::Release).await;
     }
     assert_eq!(ids(&engine, "small").await, ["fits"]);
+
+    // Kept; given out again and again; dead-lettered again it stays; deferred, it is there by its number; completed, it is gone.
+    let engine = reopen(engine, &dir).await;
+    let letters = "TO-gone/$transfer/$deadletterqueue";
+    for _ in 0..12 {
+        let letter = take(&engine, letters).await;
+        settle(&engine, letters, &letter, Settle::Abandon { modified: vec![] }).await;
+    }
+    let letter = take(&engine, letters).await;
+    settle(&engine, letters, &letter, dead_letter()).await;
+    let letter = take(&engine, letters).await;
+    assert_eq!(letter.message.text_property(property::DEAD_LETTER_REASON), Some("broken"));
+    settle(&engine, letters, &letter, Settle::Defer { modified: vec![] }).await;
+    let engine = reopen(engine, &dir).await;
+    assert_eq!(engine.entity(&name("to-gone")).unwrap().counts.transfer_dead_letters, 1);
+    let source = engine.source(&name(letters)).unwrap();
+    let deferred = source.receive_deferred(&[letter.sequence], Mode::PeekLock).await.unwrap();
+    source.settle(deferred[0].lock.unwrap().token, Settle::Complete).await.unwrap();
+    let view = engine.entity(&name("to-gone")).unwrap();
+    assert_eq!((view.counts, view.bytes), (Default::default(), 0));
+
+    // Replayed, they go on when they can by now.
+    let far = look(&engine, "to-closed/$Transfer/$DeadLetterQueue").await[0].sequence;
+    engine.update_entity(queue("closed")).await.unwrap();
+    let replayed = engine.replay_dead_letters(&name("to-closed/$Transfer/$DeadLetterQueue"), &[far]).await.unwrap();
+    assert_eq!(replayed, 1);
+    until("it has gone on", async || ids(&engine, "closed").await == ["m"]).await;
+    assert_eq!(engine.entity(&name("to-closed")).unwrap().counts, Default::default());
+
+    // What waited before its entity forwarded.
+    engine.create_entity(queue("late"), vec![]).await.unwrap();
+    send(&engine, "late", message("waits")).await;
+    engine.update_entity(forwarding("late", "sessions")).await.unwrap();
+    until("it cannot go on", async || ids(&engine, "late/$Transfer/$DeadLetterQueue").await == ["waits"]).await;
+    assert_eq!(engine.entity(&name("late")).unwrap().counts.transfer_dead_letters, 1);
+    // A copy of a subscription.
+    engine.create_entity(EntitySpec::topic("t"), vec![]).await.unwrap();
+    let sub = EntitySpec { forward_to: Some(name("sessions")), ..subscription("t", "s") };
+    engine.create_entity(sub, vec![]).await.unwrap();
+    send(&engine, "t", message("copy")).await;
+    assert_eq!(ids(&engine, "t/s/$Transfer/$DeadLetterQueue").await, ["copy"]);
+}
+
+/// Rules that configuration names are in place of `$Default`: made, changed, gone when they are named no more; those of the administration
+/// stay. All of it over restarts.
+#[tokio::test]
+async fn configuration_names_rules() {
+    let s = name("t/s");
+    let rule = |name: &str, sql: &str| RuleSpec::new(name, FilterSpec::Sql(sql.into()));
+    let ruled = |rules: Vec<RuleSpec>| vec![EntitySpec::topic("t"), EntitySpec { rules, ..subscription("t", "s") }];
+    let names = |engine: &Engine| {
+        let seen = engine.rules(&s).unwrap();
+        seen.into_iter().map(|it| it.spec.name).collect::<Vec<_>>()
+    };
+    let (first, dir) = engine(ruled(vec![rule("a", "x = 1"), rule("b", "x = 2").with_action("SET y = 3")])).await;
+    assert_eq!(names(&first), ["a", "b"]);
+    let mut sent = message("m");
+    sent.set_property("x", Value::Int(2));
+    send(&first, "t", sent).await;
+    assert_eq!(look(&first, "t/s").await[0].message.property("y"), Some(&Value::Long(3)));
+    first.add_rule(&s, rule("mine", "x = 9")).await.unwrap();
+    first.update_rule(&s, rule("a", "x = 8")).await.unwrap();
+    assert!(first.entity(&s).unwrap().spec.rules.is_empty(), "what they are, `rules` says");
+
+    let engine = reopen(first, &dir).await;
+    engine.declare(ruled(vec![rule("A", "x = 1"), rule("c", "x = 3")])).await.unwrap();
+    assert_eq!(names(&engine), ["a", "c", "mine"], "b is no more named, mine is not configuration's");
+    assert_eq!(engine.rules(&s).unwrap()[0].spec.filter, FilterSpec::Sql("x = 1".into()));
+    engine.add_rule(&s, RuleSpec::new(DEFAULT_RULE, FilterSpec::All)).await.unwrap();
+    engine.declare(ruled(vec![rule("A", "x = 1"), rule("c", "x = 3")])).await.unwrap();
+    assert_eq!(names(&engine), [DEFAULT_RULE, "a", "c", "mine"], "added by hand since");
+
+    let engine = reopen(engine, &dir).await;
+    let filtered = EntitySpec::subscription(&name("t"), "s", FilterSpec::Sql("x = 5".into()));
+    engine.declare(vec![filtered.clone()]).await.unwrap();
+    assert_eq!(names(&engine), [DEFAULT_RULE, "mine"]);
+    assert_eq!(engine.rules(&s).unwrap()[0].spec.filter, FilterSpec::Sql("x = 5".into()));
+    engine.declare(ruled(vec![rule("d", "x = 4")])).await.unwrap();
+    assert_eq!(names(&engine), ["d", "mine"], "the filter is no more named");
+    engine.declare(vec![subscription("t", "s")]).await.unwrap();
+    assert_eq!(names(&engine), [DEFAULT_RULE, "mine"]);
+    assert_eq!(engine.rules(&s).unwrap()[0].spec.filter, FilterSpec::All);
+
+    for (wrong, part) in [
+        (EntitySpec { rules: vec![rule("a", "1=1"), rule("A", "1=1")], ..filtered.clone() }, "a filter and rules"),
+        (EntitySpec { rules: vec![rule("a", "1=1"), rule("A", "1=1")], ..subscription("t", "s") }, "two rules named"),
+        (EntitySpec { rules: vec![rule("bad", "x = ")], ..subscription("t", "s") }, "rule \"bad\""),
+        (EntitySpec { rules: vec![rule("a", "1=1")], ..queue("q") }, "no subscription"),
+    ] {
+        let error = engine.declare(vec![wrong]).await.unwrap_err();
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
 }
 
 /// Dead letters go on with reason and source, whatever made them dead; those that are there already as well; from the worker's API too.
@@ -603,7 +712,7 @@ async fn commits_meet_closed_and_removed_entities() {
     let held = |n: usize| Held { source: &q, session: None, delivery: &got[n] };
     engine.commit(held(0), publishing("1", "closed")).await.unwrap();
     assert!(ids(&engine, "closed").await.is_empty());
-    assert_eq!(engine.outbox_claim(10, Duration::from_secs(60)).await.unwrap().len(), 1);
+    assert_eq!(engine.outbox_claim(&["billing".into()], 10, Duration::from_secs(60)).await.unwrap().len(), 1);
     engine.remove_entity(&q).await.unwrap();
     let lost = engine.commit(held(1), publishing("2", "open")).await;
     assert!(matches!(lost, Err(CommitError::LockLost)), "{lost:?}");

@@ -33,9 +33,10 @@ pub enum Effect {
     CancelScheduled(MessageId),
     /// Writes the session's state; an idle one is cleared to null (P32).
     SetState(SessionState),
-    /// Puts the delivery aside behind the session's block. On a transport that parks by copying this sends the copy;
-    /// the delivery itself is settled by the [`Effect::Complete`] that follows. Where parking is a change of place, both are one.
-    Park { sequence: u32 },
+    /// Puts the delivery aside behind the session's block. On a transport that parks by copying this sends the copy, which says whose it is under
+    /// the hosts' seal (P31); the delivery itself is settled by the [`Effect::Complete`] that follows. Where parking is a change of place, both
+    /// are one and the copy is not needed.
+    Park { sequence: u32, copy: Box<Message> },
     /// Settles the delivery: done with it.
     Complete,
     /// Moves the delivery to the dead-letter queue.

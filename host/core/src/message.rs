@@ -24,6 +24,8 @@ pub mod property {
     pub const ORIGINATING_MESSAGE_ID: &str = "OriginatingMessageId";
     /// The operator's action that a control message stands for.
     pub const ACTION_ID: &str = "SpragActionId";
+    /// Where the message of a parked copy first came, for ids of what has none.
+    pub const PLACE: &str = "SpragPlace";
     /// How many handlers a message has come through, to stop loops.
     pub const HOP_COUNT: &str = "SpragHops";
     /// HMAC over what makes a message a stand-in; without it those properties do not count (P31).
@@ -34,13 +36,14 @@ pub mod property {
     pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
     /// Refused from guests and from `send`: only the host may write them (P31).
-    pub const RESERVED: [&str; 10] = [
+    pub const RESERVED: [&str; 11] = [
         INBOX_MESSAGE_ID,
         BLOCKED_BY_MESSAGE_ID,
         ORIGINAL_SESSION_ID,
         DEFERRAL_SEQUENCE,
         RETRY_COUNT,
         ACTION_ID,
+        PLACE,
         HOP_COUNT,
         SIGNATURE,
         DEAD_LETTER_REASON,
@@ -385,7 +388,8 @@ pub struct Delivery {
     /// Past this count the entity dead-letters the message by itself.
     pub max_delivery_count: u32,
     pub enqueued_at: Timestamp,
-    /// The parking number, for a delivery from [`Origin::Parked`].
+    /// The parking number, where the transport itself knows it: parked is a place there. None where it stands in the message, whose word needs the
+    /// hosts' seal (P31).
     pub parked_as: Option<u32>,
     /// Set by the embedded broker on a message whose sender gave no id: the id it carries does not count (P29).
     pub id_assigned: bool,

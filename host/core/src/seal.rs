@@ -24,6 +24,10 @@ const COVERED: [&str; 5] = [
     property::RETRY_COUNT,
 ];
 
+/// What it covers of a parked copy besides: its place in the order, and what it takes along. A message without the first of these was not parked
+/// by copying, and its signature does not cover them.
+const COVERED_WHEN_PARKED: [&str; 3] = [property::DEFERRAL_SEQUENCE, property::PLACE, property::ACTION_ID];
+
 impl Seal {
     pub fn new(key: &[u8]) -> Self {
         Self(Hmac::new_from_slice(key).expect("HMAC takes keys of any length"))
@@ -51,7 +55,11 @@ impl Seal {
         };
         part(message.message_id.as_ref().map(AsRef::as_ref));
         part(message.session_id.as_ref().map(AsRef::as_ref));
-        for name in COVERED {
+        let parked: &[&str] = match message.property(property::DEFERRAL_SEQUENCE) {
+            Some(_) => &COVERED_WHEN_PARKED,
+            None => &[],
+        };
+        for name in COVERED.iter().chain(parked) {
             match message.property(name) {
                 Some(value) => part(Some(
                     &value.as_i64().map_or_else(|| value.as_str().unwrap_or_default().to_owned(), |n| n.to_string()),
@@ -83,5 +91,17 @@ mod tests {
         let mut moved = message.clone();
         moved.session_id = Some("t".into());
         assert!(!seal.holds(&moved), "replayed into another session");
+        let mut parked = message.clone();
+        parked.set_property(property::DEFERRAL_SEQUENCE, Value::Uint(1));
+        assert!(!seal.holds(&parked), "said to be a parked copy");
+        seal.sign(&mut parked);
+        assert!(seal.holds(&parked));
+        for (name, value) in [(property::DEFERRAL_SEQUENCE, Value::Uint(2)), (property::ACTION_ID, Value::Long(1))] {
+            let mut changed = parked.clone();
+            changed.set_property(name, value);
+            assert!(!seal.holds(&changed), "{name} of a parked copy");
+        }
+        parked.properties.remove(property::DEFERRAL_SEQUENCE);
+        assert!(!seal.holds(&parked), "a parked copy that is said to be none");
     }
 }

@@ -1,10 +1,10 @@
 //! The embedded broker alone: an engine in a folder, and AMQP on a port. The SDK tests run against it.
 //!
-//! `broker DIR PORT [--tls PORT CERTIFICATE KEY] [--keys] [--session-wait SECONDS] ENTITY…`, where an entity is
-//! `queue:NAME[,OPTION…]`, `topic:NAME[,OPTION…]` or `sub:TOPIC/NAME[,OPTION…]`, and an option is `sessions`, `lock=SECONDS`,
+//! `broker DIR PORT [--tls PORT CERTIFICATE KEY] [--keys] [--session-wait SECONDS] [--idle SECONDS] ENTITY…`, where an entity
+//! is `queue:NAME[,OPTION…]`, `topic:NAME[,OPTION…]` or `sub:TOPIC/NAME[,OPTION…]`, and an option is `sessions`, `lock=SECONDS`,
 //! `deliveries=N`, `ttl=MILLISECONDS`, `dead-letter-expired`, `duplicates=SECONDS`, `size=BYTES`, `room=BYTES`, `forward=NAME`,
 //! `sql=EXPRESSION` (the last one).
-//! `--keys` asks for the emulator's key. Prints `ready PORT` when it serves, and stops when its input ends or it is interrupted.
+//! `--keys` asks for the emulator's key; `--idle` closes links and connections that are left alone for so long. Prints `ready PORT` when it serves, and stops when its input ends or it is interrupted.
 
 use std::{error::Error, io::Read as _, time::Duration};
 
@@ -33,6 +33,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             "--keys" => config.access = Access::emulator(),
             "--session-wait" => config.session_wait = Duration::from_secs(next("SECONDS")?.parse()?),
+            "--idle" => {
+                let limit = Some(Duration::from_secs(next("SECONDS")?.parse()?));
+                (config.link_idle, config.connection_idle) = (limit, limit);
+            }
             entity => specs.push(spec(entity)?),
         }
     }

@@ -3,7 +3,7 @@
 use sprag_core::ids::EntityName;
 
 const DEAD_LETTERS: &str = "/$DeadLetterQueue";
-const PARKED: &str = ".deferred";
+pub(crate) const PARKED: &str = ".deferred";
 
 /// The path of an entity. Here a subscription is `topic/subscription`, on the wire `topic/Subscriptions/subscription`.
 pub(crate) fn path(entity: &EntityName) -> String {

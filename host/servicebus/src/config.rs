@@ -9,10 +9,12 @@ use crate::{connection_string::ConnectionString, token::TokenSource};
 /// How deliveries are settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Settle {
-    /// By a request, whose answer is awaited: a refusal is seen (A30).
+    /// By a request, whose answer is awaited: a refusal is seen (A30), and completions that wait together share one.
     #[default]
     Management,
-    /// By a disposition on the link. The client library keeps the broker's answer to itself, so a lost lock shows only as a redelivery.
+    /// By a disposition on the link, as the SDKs settle. Its answer is awaited too, though the client library keeps it to itself: it is overheard. What
+    /// this cannot do: settle over another connection than the one on which the message came. After that one has broken, its deliveries come
+    /// again when their locks have lapsed.
     Link,
 }
 

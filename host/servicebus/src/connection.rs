@@ -1,10 +1,11 @@
-//! The connection to a namespace: made, found broken, made again.
+//! Connections to a namespace: made, found broken, made again.
 //!
-//! There is one for everything. Each link has an AMQP session of its own, as the .NET SDK does it, so that no delivery of one holds the window of
-//! another (A28) and a link that goes wrong takes nothing with it.
+//! Each link has an AMQP session of its own, as the .NET SDK does it, so that no delivery of one holds the window of another (A28) and a link that
+//! goes wrong takes nothing with it. A connection has room for so many of them ([`LINKS`]); who needs more gets one more connection. What sends
+//! and what asks goes over the first one that lives.
 //!
-//! *Invariant:* a [`Connection`] is never repaired. Who finds it dead asks [`Client::connected`] for the next one, which is made once, after a
-//! pause that grows with every failure.
+//! *Invariant:* a [`Connection`] is never repaired. Who finds it dead asks [`Client`] for the next one, which is made once, after a pause that
+//! grows with every failure.
 
 use std::{
     collections::HashMap,
@@ -23,7 +24,11 @@ use fe2o3_amqp::{
 };
 use parking_lot::Mutex;
 use sprag_core::time::Timestamp;
-use tokio::{net::TcpStream, time::Instant};
+use tokio::{
+    net::TcpStream,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -49,7 +54,8 @@ pub(crate) struct Client {
 }
 
 struct Dialling {
-    current: Option<Arc<Connection>>,
+    /// In the order in which they were made.
+    open: Vec<Arc<Connection>>,
     failures: u32,
     not_before: Instant,
 }
@@ -62,9 +68,25 @@ pub(crate) struct Connection {
     cbs: tokio::sync::Mutex<Option<Arc<Requests>>>,
     requests: tokio::sync::Mutex<HashMap<String, Arc<Requests>>>,
     senders: tokio::sync::Mutex<HashMap<String, Arc<Sender>>>,
+    /// Room for links that receive.
+    links: Arc<Semaphore>,
     /// Addresses for which a token was shown: when it ends, and when it is to be shown anew.
     shown: Mutex<HashMap<String, Shown>>,
+    /// A token was shown for the first time, or anew.
+    was_shown: Notify,
 }
+
+/// A link's room on a connection. Dropped when its AMQP session has ended, it is another one's.
+pub(crate) type Room = OwnedSemaphorePermit;
+
+/// Links for receiving on one connection. The embedded broker takes 256 AMQP sessions on a connection and the service takes more; the rest is for
+/// what sends and asks, up to three on an entity.
+const LINKS: usize = 128;
+/// Transfers that may come on an AMQP session before its window is told anew, which the library does at half of it. A link that receives has one under
+/// way at a time, one for answers a hundred.
+const WINDOW: u32 = 1_024;
+/// AMQP sessions that we would have on a connection. What counts is the lower number, ours or the broker's.
+const CHANNELS: u16 = 4_999;
 
 #[derive(Clone, Copy)]
 struct Shown {
@@ -72,10 +94,13 @@ struct Shown {
     renew_at: Instant,
 }
 
-/// A token is shown anew when a fifth of its life is left, at the latest so long before its end.
+/// A token is shown anew when a fifth of its life is left, at the latest so long before its end. There is no jitter: whoever makes tokens may count
+/// on being asked then (A16).
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
-/// After a refresh that failed.
-const REFRESH_AGAIN: Duration = Duration::from_secs(5);
+/// Between two tries of a refresh that fails: half of what is left, within these.
+const REFRESH_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How often a connection without anything due is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Client {
     pub(crate) fn new(config: Config) -> Result<Self, crate::BuildError> {
@@ -87,7 +112,7 @@ impl Client {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(crate::BuildError::Random)?;
         let process = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let state = Dialling { current: None, failures: 0, not_before: Instant::now() };
+        let state = Dialling { open: Vec::new(), failures: 0, not_before: Instant::now() };
         Ok(Self { config, tokens, tls, state: tokio::sync::Mutex::new(state), process, names: AtomicU64::new(1) })
     }
 
@@ -96,19 +121,28 @@ impl Client {
         format!("sprag-{}-{}-{what}", self.process, self.names.fetch_add(1, Relaxed))
     }
 
-    /// The connection, a new one if need be. Waits out the pause after a failure.
+    /// A connection, a new one if need be. Waits out the pause after a failure.
     pub(crate) async fn connected(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
         let client = Arc::clone(self);
-        to_its_end(async move { client.connect().await }).await
+        to_its_end(async move { client.connect(|connection| Some(Arc::clone(connection))).await }).await
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<Arc<Connection>, Fault> {
+    /// A connection with room for one more link, a new one if need be.
+    pub(crate) async fn with_room(self: &Arc<Self>) -> Result<(Arc<Connection>, Room), Fault> {
+        let client = Arc::clone(self);
+        to_its_end(async move { client.connect(Connection::room).await }).await
+    }
+
+    /// Connections that are not known to be broken.
+    pub(crate) async fn connections(&self) -> usize {
+        self.state.lock().await.open.iter().filter(|open| !open.is_dead()).count()
+    }
+
+    async fn connect<T>(self: &Arc<Self>, take: impl Fn(&Arc<Connection>) -> Option<T>) -> Result<T, Fault> {
         let mut state = self.state.lock().await;
-        if let Some(current) = &state.current {
-            if !current.is_dead() {
-                return Ok(Arc::clone(current));
-            }
-            state.current = None;
+        state.open.retain(|open| !open.is_dead());
+        if let Some(taken) = state.open.iter().find_map(&take) {
+            return Ok(taken);
         }
         tokio::time::sleep_until(state.not_before).await;
         match self.dial().await {
@@ -116,8 +150,8 @@ impl Client {
                 state.failures = 0;
                 // One that breaks at once is not made again at once.
                 state.not_before = Instant::now() + self.config.backoff.0;
-                state.current = Some(Arc::clone(&connection));
-                Ok(connection)
+                state.open.push(Arc::clone(&connection));
+                take(&connection).ok_or_else(|| Fault::Gone("a new connection has no room".to_owned()))
             }
             Err(fault) => {
                 let pause = self.pause(state.failures);
@@ -146,7 +180,9 @@ impl Client {
             cbs: tokio::sync::Mutex::default(),
             requests: tokio::sync::Mutex::default(),
             senders: tokio::sync::Mutex::default(),
+            links: Arc::new(Semaphore::new(LINKS)),
             shown: Mutex::default(),
+            was_shown: Notify::new(),
         });
         tokio::spawn(refresh(Arc::downgrade(&connection)));
         info!(host = %self.config.connection.host, "connected to Service Bus");
@@ -168,6 +204,7 @@ impl Client {
             .scheme("amqp")
             .sasl_profile(SaslProfile::Anonymous)
             .max_frame_size(64 * 1024_u32)
+            .channel_max(CHANNELS)
             .idle_time_out(idle);
         let opened = match &self.tls {
             None => builder.open_with_stream(Listening::new(stream, Arc::clone(heard))).await,
@@ -184,6 +221,11 @@ impl Client {
 }
 
 impl Connection {
+    fn room(connection: &Arc<Self>) -> Option<(Arc<Self>, Room)> {
+        let room = Arc::clone(&connection.links).try_acquire_owned().ok()?;
+        Some((Arc::clone(connection), room))
+    }
+
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.client
     }
@@ -207,10 +249,14 @@ impl Connection {
         self.heard.why(link, library).await
     }
 
+    pub(crate) fn heard(&self) -> &Arc<Heard> {
+        &self.heard
+    }
+
     /// A new AMQP session.
     pub(crate) async fn begin(&self) -> Result<SessionHandle<()>, Fault> {
         let mut handle = self.handle.lock().await;
-        match tokio::time::timeout(self.limit(), Session::builder().begin(&mut handle)).await {
+        match tokio::time::timeout(self.limit(), Session::builder().incoming_window(WINDOW).begin(&mut handle)).await {
             Ok(begun) => Ok(begun?),
             Err(_) => {
                 self.give_up();
@@ -303,7 +349,28 @@ impl Connection {
         let margin = (left / 5).min(REFRESH_BEFORE);
         let shown = Shown { expires_at: token.expires_at, renew_at: Instant::now() + (left - margin) };
         self.shown.lock().insert(path.to_owned(), shown);
+        self.was_shown.notify_one();
         Ok(())
+    }
+
+    /// Addresses whose tokens are to be shown anew, or else when the next one is.
+    fn due(&self) -> Result<Vec<String>, Option<Instant>> {
+        let shown = self.shown.lock();
+        let now = Instant::now();
+        let due: Vec<_> =
+            shown.iter().filter(|(_, shown)| shown.renew_at <= now).map(|(path, _)| path.clone()).collect();
+        match due.is_empty() {
+            true => Err(shown.values().map(|shown| shown.renew_at).min()),
+            false => Ok(due),
+        }
+    }
+
+    /// A token could not be shown anew.
+    fn show_again_later(&self, path: &str) {
+        if let Some(shown) = self.shown.lock().get_mut(path) {
+            let left = shown.expires_at.since(clock::now());
+            shown.renew_at = Instant::now() + (left / 2).clamp(REFRESH_AGAIN.0, REFRESH_AGAIN.1);
+        }
     }
 }
 
@@ -320,26 +387,28 @@ async fn to_its_end<T: Send + 'static>(
 
 /// Shows every token of a connection anew before it ends (A16), for as long as the connection lives.
 async fn refresh(connection: Weak<Connection>) {
-    // New addresses come without a word; each has a life that is longer than this by far.
-    let mut look = tokio::time::interval(Duration::from_secs(1));
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
         let Some(connection) = connection.upgrade() else { return };
         if connection.is_dead() {
             return;
         }
-        let now = Instant::now();
-        let due: Vec<String> = {
-            let shown = connection.shown.lock();
-            shown.iter().filter(|(_, shown)| shown.renew_at <= now).map(|(path, _)| path.clone()).collect()
+        let due = match connection.due() {
+            Ok(due) => due,
+            Err(next) => {
+                // Looked at again now and then, so that a connection that nobody needs is let go.
+                let until = next.unwrap_or_else(|| Instant::now() + LOOK).min(Instant::now() + LOOK);
+                let was_shown = connection.was_shown.notified();
+                tokio::select! {
+                    () = was_shown => {}
+                    () = tokio::time::sleep_until(until) => {}
+                }
+                continue;
+            }
         };
         for path in due {
             if let Err(fault) = connection.show(&path).await {
                 warn!(path, %fault, "a token could not be shown anew; it is tried again");
-                if let Some(shown) = connection.shown.lock().get_mut(&path) {
-                    shown.renew_at = Instant::now() + REFRESH_AGAIN;
-                }
+                connection.show_again_later(&path);
             }
         }
     }

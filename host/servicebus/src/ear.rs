@@ -2,10 +2,11 @@
 //!
 //! A link is refused in two frames: an attach that leads nowhere, and a detach that says why. The library answers the first, and when it is quick the
 //! second finds no link any more and why is lost. It is the word that everything hangs on (no such entity, no session in time, held by another), so it is
-//! read here as well. Nothing is changed on the way, and nothing but those two frames is taken apart.
+//! read here as well. And a settlement on a link is answered in a disposition, which the library keeps to itself: a lost lock is said there and
+//! nowhere else (A30). Nothing is changed on the way, and nothing but those three frames is taken apart.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     io,
     pin::Pin,
     sync::Arc,
@@ -18,11 +19,11 @@ use parking_lot::Mutex;
 use sprag_amqp::{
     decode::Reader,
     frame,
-    performative::{Attach, Detach, Performative, Role},
+    performative::{AmqpError, Attach, DeliveryState, Detach, Disposition, Performative, Role},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::Notify,
+    sync::{Notify, oneshot},
 };
 
 use crate::fault::Fault;
@@ -33,6 +34,7 @@ const KEPT: usize = 256;
 const SECOND_FRAME: Duration = Duration::from_secs(2);
 /// Descriptors of the frames that are of interest.
 const ATTACH: u8 = 0x12;
+const DISPOSITION: u8 = 0x15;
 const DETACH: u8 = 0x16;
 /// A frame is not this long for any reason of ours: the connection is the library's to close.
 const MAX_FRAME: u32 = 1 << 20;
@@ -49,6 +51,10 @@ struct State {
     /// Links that lead nowhere and of which nobody has said why yet, by channel and handle.
     nowhere: HashMap<(u16, u32), String>,
     why: VecDeque<(String, Fault)>,
+    /// Links on which messages come, by name: the broker's channel.
+    channels: HashMap<String, u16>,
+    /// Settlements that are to be answered, by channel and delivery.
+    asked: BTreeMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
 }
 
 impl Heard {
@@ -80,6 +86,9 @@ impl Heard {
             Role::Receiver => attach.target.is_none(),
         };
         let mut state = self.state.lock();
+        if attach.role == Role::Sender && !leads_nowhere {
+            state.channels.insert(attach.name.clone(), channel);
+        }
         match leads_nowhere {
             true => drop(state.nowhere.insert((channel, attach.handle), attach.name)),
             // The handle is in use for another one now.
@@ -87,13 +96,55 @@ impl Heard {
         }
     }
 
+    /// What the broker will say of a settlement on this link. None when it has not heard of the link.
+    pub(crate) fn answer(&self, link: &str, delivery: u32) -> Option<oneshot::Receiver<Result<(), Fault>>> {
+        let mut state = self.state.lock();
+        let channel = *state.channels.get(link)?;
+        let (give, answer) = oneshot::channel();
+        state.asked.insert((channel, delivery), give);
+        Some(answer)
+    }
+
+    /// The link has ended: nothing more is said of its deliveries. Its AMQP session was its own, so its channel is another's from now on.
+    pub(crate) fn forget(&self, link: &str) {
+        let mut state = self.state.lock();
+        if let Some(channel) = state.channels.remove(link) {
+            state.asked.retain(|(asked, _), _| *asked != channel);
+        }
+    }
+
+    fn disposition(&self, channel: u16, disposition: Disposition) {
+        if disposition.role != Role::Sender || !disposition.settled {
+            return;
+        }
+        let (first, last) = (disposition.first, disposition.last.unwrap_or(disposition.first));
+        let mut state = self.state.lock();
+        // Numbers wrap around in the end; then each is looked for by itself.
+        let answered: Vec<_> = match first <= last {
+            true => state.asked.range((channel, first)..=(channel, last)).map(|(key, _)| *key).collect(),
+            false => state
+                .asked
+                .keys()
+                .filter(|key| key.0 == channel && (key.1 >= first || key.1 <= last))
+                .copied()
+                .collect(),
+        };
+        for key in answered {
+            let Some(give) = state.asked.remove(&key) else { continue };
+            let result = match &disposition.state {
+                Some(DeliveryState::Rejected(Some(error))) => Err(said(error.clone())),
+                _ => Ok(()),
+            };
+            // Who does not wait any more does not hear of it.
+            let _ = give.send(result);
+        }
+    }
+
     fn detach(&self, channel: u16, detach: Detach) {
         let mut state = self.state.lock();
         let Some(name) = state.nowhere.remove(&(channel, detach.handle)) else { return };
         if let Some(error) = detach.error {
-            let condition = error.condition.as_str().to_owned();
-            let text = error.description.unwrap_or_else(|| condition.clone());
-            state.why.push_back((name, Fault::Broker { condition, text }));
+            state.why.push_back((name, said(error)));
             if state.why.len() > KEPT {
                 state.why.pop_front();
             }
@@ -101,6 +152,13 @@ impl Heard {
         drop(state);
         self.changed.notify_waiters();
     }
+}
+
+/// The broker's word.
+fn said(error: AmqpError) -> Fault {
+    let condition = error.condition.as_str().to_owned();
+    let text = error.description.unwrap_or_else(|| condition.clone());
+    Fault::Broker { condition, text }
 }
 
 /// Finds the frames in what comes.
@@ -137,7 +195,7 @@ impl Frames {
             Some([0, 0x53, code, ..]) | Some([0, 0x80, _, _, _, _, _, _, _, code]) => Some(*code),
             _ => None,
         };
-        if !matches!(code, Some(ATTACH | DETACH)) || size < frame::HEADER {
+        if !matches!(code, Some(ATTACH | DISPOSITION | DETACH)) || size < frame::HEADER {
             let there = size.max(frame::HEADER).min(self.pending.len());
             self.pending.advance(there);
             self.skip = size.saturating_sub(there);
@@ -148,6 +206,7 @@ impl Frames {
             Ok(Some(frame)) => {
                 match Performative::read(&mut Reader::new(&frame.body)) {
                     Ok(Performative::Attach(attach)) => heard.attach(frame.channel, *attach),
+                    Ok(Performative::Disposition(disposition)) => heard.disposition(frame.channel, disposition),
                     Ok(Performative::Detach(detach)) => heard.detach(frame.channel, detach),
                     Ok(_) => {}
                     Err(error) => tracing::debug!(%error, "a frame cannot be read"),
@@ -248,6 +307,45 @@ mod tests {
             assert!(heard.why("link-1", library()).await.is("com.microsoft:timeout"), "in parts of {size}");
             assert!(!heard.why("link-1", library()).await.is("com.microsoft:timeout"), "said once");
         }
+    }
+
+    fn link(name: &str, channel: u16) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut attach = Attach::new(name, 0, Role::Sender);
+        attach.source = Some(sprag_amqp::performative::Source::default());
+        frame::write_amqp(&mut out, channel, &Performative::Attach(Box::new(attach)), &[]);
+        out
+    }
+
+    fn answers(channel: u16, first: u32, last: Option<u32>, state: DeliveryState) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (role, state) = (Role::Sender, Some(state));
+        let disposition = Disposition { role, first, last, settled: true, state, batchable: false };
+        frame::write_amqp(&mut out, channel, &Performative::Disposition(disposition), &[]);
+        out
+    }
+
+    /// Each settlement hears its own answer, whatever range it is said in, and a link's end answers none.
+    #[tokio::test]
+    async fn what_is_said_of_a_settlement() {
+        let (heard, mut frames) = (Heard::default(), Frames::default());
+        assert!(heard.answer("a", 0).is_none(), "nothing is known of it yet");
+        frames.feed(&link("a", 1), &heard);
+        frames.feed(&link("b", 2), &heard);
+        let ask = |link: &str, delivery| heard.answer(link, delivery).expect("it was heard of");
+        let (one, two, wrapped) = (ask("a", 1), ask("a", 2), ask("a", u32::MAX));
+        let (other, mut never) = (ask("b", 1), ask("b", 9));
+        let lost = AmqpError::new(Symbol::from_static("com.microsoft:message-lock-lost"), "lost");
+        frames.feed(&answers(2, 1, None, DeliveryState::Rejected(Some(lost))), &heard);
+        frames.feed(&answers(1, 0, Some(2), DeliveryState::Accepted), &heard);
+        frames.feed(&answers(1, u32::MAX - 1, Some(0), DeliveryState::Rejected(None)), &heard);
+        for done in [one, two, wrapped] {
+            assert!(done.await.expect("it is answered").is_ok());
+        }
+        assert!(other.await.expect("it is answered").is_err_and(|fault| fault.is_lock_lost()));
+        assert!(never.try_recv().is_err());
+        heard.forget("b");
+        assert!(never.await.is_err());
     }
 
     /// Payloads are passed over, in whatever parts they come.

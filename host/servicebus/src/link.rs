@@ -28,7 +28,8 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    connection::Connection,
+    connection::{Client, Connection, Room},
+    ear::Heard,
     fault::{Fault, condition},
     message::Received,
 };
@@ -85,14 +86,15 @@ enum Command {
 
 impl Link {
     /// Attaches. Dropped, it leaves nothing: an attach that is under way is taken back with the session that is its own.
-    pub(crate) async fn open(connection: &Arc<Connection>, path: &str, from: From) -> Result<Self, Fault> {
+    pub(crate) async fn open(client: &Arc<Client>, path: &str, from: From) -> Result<Self, Fault> {
+        let (connection, room) = client.with_room().await?;
         connection.authorize(path).await?;
         let (give, opened) = oneshot::channel();
         let (alive, gone) = oneshot::channel::<()>();
-        let (connection, path) = (Arc::clone(connection), path.to_owned());
+        let path = path.to_owned();
         tokio::spawn(async move {
             // An error here means that nobody waits any more: then the link is dropped, which closes it.
-            let _ = give.send(attach(connection, &path, from, gone).await);
+            let _ = give.send(attach(connection, room, &path, from, gone).await);
         });
         let result = opened.await.map_err(|_| Fault::Gone("the task that attaches has ended".to_owned()));
         drop(alive);
@@ -177,7 +179,7 @@ impl Link {
         self.shared.state.lock().ready.drain(..).collect()
     }
 
-    /// Settles by a disposition. The broker's answer is not heard of.
+    /// Settles by a disposition, and answers what the broker says of it.
     pub(crate) async fn settle(&self, info: DeliveryInfo, settlement: Settlement) -> Result<(), Fault> {
         let (done, result) = oneshot::channel();
         let gone = || self.end().unwrap_or_else(|| Fault::Gone("the link is closed".to_owned()));
@@ -197,6 +199,7 @@ impl Link {
 
 async fn attach(
     connection: Arc<Connection>,
+    room: Room,
     path: &str,
     from: From,
     gone: oneshot::Receiver<()>,
@@ -228,7 +231,12 @@ async fn attach(
     }
     let shared = Arc::new(Shared::default());
     let (commands, queue) = mpsc::unbounded_channel();
-    tokio::spawn(run(receiver, session, Arc::clone(&shared), queue));
+    let answers = Answers { heard: Arc::clone(connection.heard()), link: name.clone(), limit: connection.limit() };
+    let task = run(receiver, session, Arc::clone(&shared), queue, answers);
+    tokio::spawn(async move {
+        task.await;
+        drop(room);
+    });
     Ok(Link { connection, name, session: granted, shared, commands })
 }
 
@@ -279,6 +287,7 @@ async fn run(
     session: SessionHandle<()>,
     shared: Arc<Shared>,
     mut queue: mpsc::UnboundedReceiver<Command>,
+    answers: Answers,
 ) {
     let mut armed = false;
     let (fault, closed) = loop {
@@ -296,8 +305,16 @@ async fn run(
                     armed = true;
                 }
                 Some(Command::Settle { info, settlement, done }) => {
-                    // Who does not wait any more does not hear of it.
-                    let _ = done.send(dispose(&receiver, *info, settlement).await);
+                    let answer = answers.to(&info);
+                    let sent = dispose(&receiver, *info, settlement).await;
+                    tokio::spawn(async move {
+                        let result = match sent {
+                            Ok(()) => answer.await,
+                            Err(fault) => Err(fault),
+                        };
+                        // Who does not wait any more does not hear of it.
+                        let _ = done.send(result);
+                    });
                 }
             },
             delivery = receiver.recv::<Body<LazyValue>>() => match delivery {
@@ -326,12 +343,32 @@ async fn run(
             },
         }
     };
+    answers.heard.forget(&answers.link);
     shared.state.lock().end = Some(fault);
     shared.changed.notify_waiters();
     say_goodbye(Some(receiver), session).await;
     if let Some(done) = closed {
         // Who does not wait any more does not hear of it.
         let _ = done.send(());
+    }
+}
+
+/// What the broker says of settlements on a link, overheard.
+struct Answers {
+    heard: Arc<Heard>,
+    link: String,
+    limit: Duration,
+}
+
+impl Answers {
+    fn to(&self, info: &DeliveryInfo) -> impl Future<Output = Result<(), Fault>> + Send + use<> {
+        let (answer, limit) = (self.heard.answer(&self.link, info.delivery_id()), self.limit);
+        async move {
+            let gone =
+                || Fault::Gone("the link has ended, and it is not known whether the message is settled".to_owned());
+            let answer = answer.ok_or_else(gone)?;
+            tokio::time::timeout(limit, answer).await.map_err(|_| Fault::Timeout(limit))?.map_err(|_| gone())?
+        }
     }
 }
 

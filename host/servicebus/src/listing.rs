@@ -292,8 +292,7 @@ async fn replay_from(shared: &Arc<Shared>, entity: &EntityName, wanted: BTreeSet
     if there.is_empty() {
         return Ok(0);
     }
-    let connection = shared.client.connected().await?;
-    let link = Arc::new(Link::open(&connection, &address::path(&place), From::Plain).await?);
+    let link = Arc::new(Link::open(&shared.client, &address::path(&place), From::Plain).await?);
     let management = Management::of_link(&link, &place);
     let hand = |arrival: Arrival| Hand { arrival, link: Arc::clone(&link), origin: Origin::Main };
     let how = shared.client.config.settle;
@@ -314,7 +313,7 @@ async fn replay_from(shared: &Arc<Shared>, entity: &EntityName, wanted: BTreeSet
                 rare.dead_letter_source = None;
             }
             message.rare = message.rare.filter(|rare| **rare != Default::default());
-            connection.sender(&address::path(entity)).await?.send(&[message]).await?;
+            link.connection.sender(&address::path(entity)).await?.send(&[message]).await?;
             settle::settle(how, &management, None, &hand(arrival), Settlement::Complete).await?;
             replayed += 1;
         }

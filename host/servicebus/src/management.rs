@@ -78,7 +78,21 @@ impl Management {
 
     /// One page of messages, from a number on. Empty at the end.
     pub(crate) async fn peek(&self, session: Option<&SessionId>, from: SequenceNumber) -> Result<Vec<Received>, Fault> {
-        let body = map([("from-sequence-number", Value::Long(from.0.max(0))), ("message-count", Value::Int(PAGE))]);
+        self.look(session, from, PAGE).await
+    }
+
+    /// Whether a message is in the entity, in whatever state.
+    pub(crate) async fn is_there(&self, number: SequenceNumber) -> Result<bool, Fault> {
+        Ok(self.look(None, number, 1).await?.iter().any(|received| received.sequence == number))
+    }
+
+    async fn look(
+        &self,
+        session: Option<&SessionId>,
+        from: SequenceNumber,
+        count: i32,
+    ) -> Result<Vec<Received>, Fault> {
+        let body = map([("from-sequence-number", Value::Long(from.0.max(0))), ("message-count", Value::Int(count))]);
         let answer = self.ask("peek-message", with_session(body, session)).await?;
         let Some(entries) = answer.body.get("messages").and_then(Value::as_items) else { return Ok(Vec::new()) };
         let read = entries.iter().filter_map(|entry| {

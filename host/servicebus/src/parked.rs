@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use sprag_core::{
     ids::{EntityName, SequenceNumber, SessionId},
-    message::{Delivery, Message, MessageType, Origin, Value, property},
+    message::{Message, Origin},
 };
 use sprag_transport::{Error, Parked, Settlement};
 use tokio::{sync::Mutex, time::Instant};
@@ -19,6 +19,7 @@ use crate::{
     fault::{Fault, condition},
     link::{Arrival, Link},
     management::Management,
+    message::State,
     settle::{self, Hand, Hands},
     transport::Shared,
 };
@@ -42,6 +43,14 @@ struct Held {
     aside: VecDeque<Arrival>,
 }
 
+/// What a look has found.
+enum Found {
+    Copy(Arrival, Arc<Link>),
+    Nothing,
+    /// Something was seen, and it does not come: that is not the same as nothing (P17).
+    Elsewhere,
+}
+
 impl ParkedSide {
     pub(crate) fn new(shared: Arc<Shared>, source: EntityName, id: SessionId) -> Self {
         Self { entity: address::parked(&source), shared, id, held: Mutex::default() }
@@ -54,13 +63,14 @@ impl ParkedSide {
             return Err(Error::Refused("a parked copy is in hand: it is settled before the next one".into()));
         }
         match self.find(&mut held).await {
-            Ok(Some((arrival, link))) => {
+            Ok(Found::Copy(arrival, link)) => {
                 let lock = self.shared.locks.next();
                 hands.put(lock, Hand { arrival: arrival.clone(), link, origin: Origin::Parked });
                 let settings = self.shared.settings(&self.entity, true);
                 Ok(Parked::Copy(settle::delivery(arrival, lock, Origin::Parked, &settings)))
             }
-            Ok(None) => Ok(Parked::Empty { certain: false }),
+            Ok(Found::Nothing) => Ok(Parked::Empty { certain: false }),
+            Ok(Found::Elsewhere) => Ok(Parked::Busy),
             Err(fault) if fault.is(condition::SESSION_HELD) => Ok(Parked::Busy),
             Err(fault) => {
                 *held = None;
@@ -69,14 +79,19 @@ impl ParkedSide {
         }
     }
 
-    async fn find(&self, held: &mut Option<Held>) -> Result<Option<(Arrival, Arc<Link>)>, Fault> {
+    async fn find(&self, held: &mut Option<Held>) -> Result<Found, Fault> {
         if held.as_ref().is_some_and(|held| held.link.end().is_some()) {
             *held = None;
         }
+        // Whether a copy is ours its seal says to whoever reads it; here its word on its place is taken as it stands.
         let mut lowest: Option<u32> = None;
         let mut seen = false;
         let look = Management::of(&self.shared.client, &self.entity);
         look.walk(Some(&self.id), SequenceNumber(0), |received| {
+            // What is scheduled or deferred there nobody of us has put there, and it does not come.
+            if received.state != State::Active {
+                return true;
+            }
             seen = true;
             let number = received.parked_as();
             lowest = [lowest, number].into_iter().flatten().min();
@@ -84,7 +99,7 @@ impl ParkedSide {
         })
         .await?;
         if !seen {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         if held.is_none() {
             let (link, _since) = self.shared.named(&self.entity, &self.id, BUSY_AFTER).await?;
@@ -95,21 +110,22 @@ impl ParkedSide {
         let is_lowest = |arrival: &Arrival| lowest.is_none() || arrival.received.parked_as() == lowest;
         if let Some(at) = side.aside.iter().position(is_lowest) {
             let arrival = side.aside.remove(at).expect("it was just found");
-            return Ok(Some((arrival, Arc::clone(&side.link))));
+            return Ok(Found::Copy(arrival, Arc::clone(&side.link)));
         }
         let until = Instant::now() + COPY_WAIT;
         while let Some(arrival) = side.link.receive(until).await? {
             if is_lowest(&arrival) {
-                return Ok(Some((arrival, Arc::clone(&side.link))));
+                return Ok(Found::Copy(arrival, Arc::clone(&side.link)));
             }
             side.aside.push_back(arrival);
         }
-        Ok(None)
+        Ok(Found::Elsewhere)
     }
 
-    /// Sends a copy. The delivery itself stays to be settled.
-    pub(crate) async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
-        let copy = copy_of(&delivery.message, &self.id, sequence, delivery.id_assigned);
+    /// Sends a copy as it stands: what it says is under the hosts' seal (P31). It stays in its session, without an end (P19).
+    pub(crate) async fn park(&self, copy: &Message) -> Result<(), Error> {
+        let copy =
+            Message { session_id: Some(self.id.clone()), scheduled_for: None, time_to_live: None, ..copy.clone() };
         self.shared.send(&self.entity, &[copy]).await
     }
 
@@ -150,62 +166,5 @@ impl ParkedSide {
             debug!(session = %self.id, aside = side.aside.len(), "parked messages are given back");
             side.link.close().await;
         }
-    }
-}
-
-/// The copy says whose it is and which one, and keeps the message's own id. Whose it is, only a message of the host's own says itself: an event
-/// with that property was not written by us (P31), and parked it would be believed.
-fn copy_of(message: &Message, id: &SessionId, sequence: u32, id_assigned: bool) -> Message {
-    let mut copy = message.clone();
-    copy.session_id = Some(id.clone());
-    copy.scheduled_for = None;
-    // Parked messages have no time to live (P19).
-    copy.time_to_live = None;
-    copy.set_property(property::DEFERRAL_SEQUENCE, Value::Uint(sequence));
-    copy.set_property(property::ORIGINAL_SESSION_ID, Value::string(id.as_str()));
-    if message.message_type() == MessageType::Event {
-        match &message.message_id {
-            Some(source) if !id_assigned => {
-                copy.set_property(property::INBOX_MESSAGE_ID, Value::string(source.as_str()));
-            }
-            _ => drop(copy.properties.remove(property::INBOX_MESSAGE_ID)),
-        }
-    }
-    copy
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn message(kind: Option<MessageType>, inbox: Option<&str>) -> Message {
-        let mut message = Message { message_id: Some("own".into()), ..Message::default() };
-        if let Some(kind) = kind {
-            message.set_property(property::MESSAGE_TYPE, Value::string(kind.name()));
-        }
-        if let Some(inbox) = inbox {
-            message.set_property(property::INBOX_MESSAGE_ID, Value::string(inbox));
-        }
-        message
-    }
-
-    /// P31: a forged word on whose an event is does not come to be believed by parking it.
-    #[test]
-    fn an_event_is_its_own() {
-        let whose = |message: &Message, assigned| {
-            copy_of(message, &"s".into(), 3, assigned).text_property(property::INBOX_MESSAGE_ID).map(str::to_owned)
-        };
-        assert_eq!(whose(&message(None, None), false).as_deref(), Some("own"));
-        assert_eq!(whose(&message(None, Some("victim")), false).as_deref(), Some("own"));
-        assert_eq!(whose(&message(None, Some("victim")), true), None);
-        assert_eq!(whose(&message(Some(MessageType::Resubmission), Some("m0")), false).as_deref(), Some("m0"));
-    }
-
-    #[test]
-    fn a_copy_has_no_time_to_live() {
-        let sent = Message { time_to_live: Some(Duration::from_secs(1)), ..message(None, None) };
-        let copy = copy_of(&sent, &"s".into(), u32::MAX, false);
-        assert_eq!(copy.time_to_live, None);
-        assert_eq!(copy.property(property::DEFERRAL_SEQUENCE).and_then(Value::as_i64), Some(u32::MAX.into()));
     }
 }

@@ -20,10 +20,12 @@ use tracing::debug;
 
 use crate::{
     address,
+    config::Settle,
     fault::{Fault, condition},
     link::{Arrival, From, Link},
     management::Management,
     settle::{self, Hand, Hands},
+    together::{self, Completion},
     transport::Shared,
 };
 
@@ -129,10 +131,7 @@ impl Plain {
 async fn borrow(shared: &Arc<Shared>, source: &EntityName) -> Result<Loan, Fault> {
     let link = match shared.plain.idle(source) {
         Some(link) => link,
-        None => {
-            let connection = shared.client.connected().await?;
-            Arc::new(Link::open(&connection, &address::path(source), From::Plain).await?)
-        }
+        None => Arc::new(Link::open(&shared.client, &address::path(source), From::Plain).await?),
     };
     Ok(Loan { shared: Arc::clone(shared), source: source.clone(), link })
 }
@@ -209,8 +208,18 @@ pub(crate) async fn settle(
     let hands = shared.plain.hands(source);
     let Some(hand) = hands.get(lock) else { return Err(Error::LockLost) };
     // The lock is the entity's, not the connection's: it can be settled over another one.
-    let management = Management::of(&shared.client, source);
-    let result = settle::settle(shared.client.config.settle, &management, None, &hand, settlement).await;
+    let how = shared.client.config.settle;
+    let result = if settlement == Settlement::Complete && how == Settle::Management {
+        let completion = Completion {
+            lock: hand.arrival.lock,
+            sequence: hand.arrival.received.sequence,
+            holds_until: hand.arrival.at + shared.settings(source, false).lock_duration,
+        };
+        together::complete(shared, source, completion).await
+    } else {
+        let management = Management::of(&shared.client, source);
+        settle::settle(how, &management, None, &hand, settlement).await
+    };
     let over = match &result {
         Ok(()) => true,
         Err(fault) => fault.is_lock_lost() || fault.is(condition::MESSAGE_NOT_FOUND),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sprag_core::{
     ids::{EntityName, SessionId},
-    message::{Delivery, LockToken, Origin},
+    message::{Delivery, LockToken, Message, Origin},
 };
 use sprag_transport::{Error, Parked, Session, Settlement};
 use tokio::{sync::Notify, time::Instant};
@@ -184,12 +184,12 @@ impl Session for HeldSession {
         self.parked.receive(&self.hands).await
     }
 
-    async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
+    async fn park(&self, delivery: &Delivery, _sequence: u32, copy: &Message) -> Result<(), Error> {
         self.check()?;
         if delivery.origin == Origin::Parked {
             return Err(Error::Refused("what is parked is not parked again".into()));
         }
-        self.parked.park(delivery, sequence).await
+        self.parked.park(copy).await
     }
 
     async fn settle(&self, lock: LockToken, settlement: Settlement) -> Result<(), Error> {

@@ -89,10 +89,8 @@ pub(crate) fn delivery(arrival: Arrival, lock: LockToken, origin: Origin, settin
         delivery_count: received.delivery_count.saturating_add(1),
         max_delivery_count: settings.max_delivery_count,
         enqueued_at: received.enqueued_at,
-        parked_as: match origin {
-            Origin::Parked => received.parked_as(),
-            Origin::Main => None,
-        },
+        // A copy says its number itself, and whoever reads it asks for the seal (P31).
+        parked_as: None,
         id_assigned: received.id_assigned,
         message: Arc::new(received.message),
     }

@@ -29,6 +29,7 @@ use crate::{
     plain::{self, Plain},
     session::HeldSession,
     settle::Locks,
+    together::Together,
 };
 
 /// A named session that somebody holds is asked for again after this long, at first and at most.
@@ -44,10 +45,20 @@ pub struct ServiceBus {
     shared: Arc<Shared>,
 }
 
+/// What a transport has open, and what it has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// To the broker.
+    pub connections: usize,
+    /// For completions of entities without sessions, since the beginning. Those that wait together share one.
+    pub completion_requests: u64,
+}
+
 pub(crate) struct Shared {
     pub(crate) client: Arc<Client>,
     pub(crate) locks: Locks,
     pub(crate) plain: Plain,
+    pub(crate) together: Together,
     scheduled: Mutex<Remembered>,
 }
 
@@ -79,15 +90,23 @@ impl ServiceBus {
             client: Arc::new(Client::new(config)?),
             locks: Locks::default(),
             plain: Plain::default(),
+            together: Together::default(),
             scheduled: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// What it costs at the moment.
+    pub async fn counts(&self) -> Counts {
+        Counts {
+            connections: self.shared.client.connections().await,
+            completion_requests: self.shared.together.requests(),
+        }
+    }
+
     async fn granted(&self, source: &EntityName, from: From) -> Result<Arc<dyn Session>, Fault> {
-        let connection = self.shared.client.connected().await?;
         let mut since = Instant::now();
-        let link = Link::open(&connection, &address::path(source), from).await?;
+        let link = Link::open(&self.shared.client, &address::path(source), from).await?;
         let id = link.session().cloned().ok_or_else(|| Fault::Gone("the broker grants no session".to_owned()))?;
         // The lock began when the broker granted, at some time since we asked. After a long wait it is renewed, to know.
         if since.elapsed() > self.shared.settings(source, true).lock_duration / KNOWN_WITHIN {
@@ -116,9 +135,8 @@ impl Shared {
         let until = Instant::now() + wait;
         let mut pause = ASK_AGAIN.0;
         loop {
-            let connection = self.client.connected().await?;
             let since = Instant::now();
-            let result = Link::open(&connection, &address::path(entity), From::Session(session.clone())).await;
+            let result = Link::open(&self.client, &address::path(entity), From::Session(session.clone())).await;
             match result {
                 Err(fault) if fault.is(condition::SESSION_HELD) => {
                     if Instant::now() + pause > until {

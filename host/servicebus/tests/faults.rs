@@ -2,112 +2,27 @@
 
 mod support;
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sprag_broker::EntitySpec;
-use sprag_core::message::{Body, Message};
+use sprag_core::ids::EntityName;
 use sprag_servicebus::{Config, ServiceBus, Settle};
 use sprag_transport::{Error, Part, Session, Settlement, Transport};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::Instant,
-};
+use tokio::time::Instant;
 
-use support::{Broker, any_port, config};
+use support::{Broker, EVENTUALLY, any_port, config, eventually, is_lost, message, way::Way, with_sessions};
 
-const EVENTUALLY: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_millis(30);
 
 fn specs() -> Vec<EntitySpec> {
-    let sessions = |name: &str, seconds| EntitySpec {
-        requires_session: true,
-        lock_duration: Duration::from_secs(seconds),
-        ..EntitySpec::queue(name)
-    };
-    vec![sessions("orders", 30), sessions("orders.deferred", 30), sessions("short", 1), EntitySpec::queue("mails")]
-}
-
-fn message(session: Option<&str>, id: &str) -> Message {
-    Message {
-        message_id: Some(id.into()),
-        session_id: session.map(Into::into),
-        body: Body::Data(Bytes::from_static(b"x")),
-        ..Message::default()
-    }
-}
-
-/// A way to the broker that can be cut and stopped.
-struct Way {
-    address: SocketAddr,
-    cut: watch::Sender<u32>,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Way {
-    async fn to(broker: SocketAddr) -> Self {
-        let listener = TcpListener::bind(any_port()).await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let (cut, cuts) = watch::channel(0);
-        let stopped = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&stopped);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (mut cuts, stops) = (cuts.clone(), Arc::clone(&stops));
-                cuts.mark_unchanged();
-                tokio::spawn(async move {
-                    let Ok(server) = TcpStream::connect(broker).await else { return };
-                    let (client_in, client_out) = client.into_split();
-                    let (server_in, server_out) = server.into_split();
-                    tokio::select! {
-                        () = pass(client_in, server_out, &stops) => {}
-                        () = pass(server_in, client_out, &stops) => {}
-                        _cut = cuts.changed() => {}
-                    }
-                });
-            }
-        });
-        Self { address, cut, stopped }
-    }
-
-    /// Every connection ends.
-    fn cut(&self) {
-        self.cut.send_modify(|cuts| *cuts += 1);
-    }
-
-    /// Nothing gets through, and nothing is closed.
-    fn stop(&self, stopped: bool) {
-        self.stopped.store(stopped, SeqCst);
-    }
-}
-
-async fn pass(
-    mut from: impl tokio::io::AsyncRead + Unpin,
-    mut to: impl tokio::io::AsyncWrite + Unpin,
-    stopped: &AtomicBool,
-) {
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        match from.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            // What comes meanwhile is lost, as on a way that is broken.
-            Ok(_) if stopped.load(SeqCst) => {}
-            Ok(len) => {
-                if to.write_all(&buffer[..len]).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
+    vec![
+        with_sessions("orders", 30),
+        with_sessions("orders.deferred", 30),
+        with_sessions("short", 1),
+        EntitySpec::queue("mails"),
+        EntitySpec { lock_duration: Duration::from_secs(1), ..EntitySpec::queue("brief") },
+    ]
 }
 
 struct Bench {
@@ -130,22 +45,6 @@ async fn bench(change: impl FnOnce(&mut Config)) -> Bench {
 
 async fn session(transport: &ServiceBus) -> Arc<dyn Session> {
     transport.accept_next(&"orders".into(), EVENTUALLY).await.expect("accepting works").expect("a session is offered")
-}
-
-fn is_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
-    assert!(matches!(result, Err(Error::LockLost)), "{result:?}");
-}
-
-/// Tries until it works: how a loop of the host behaves.
-async fn eventually<T, F: Future<Output = Result<T, Error>>>(mut work: impl FnMut() -> F) -> T {
-    let until = Instant::now() + EVENTUALLY;
-    loop {
-        match work().await {
-            Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < until, "{error:?}"),
-        }
-        tokio::time::sleep(SOON).await;
-    }
 }
 
 /// A86, A27: who holds a session over a connection that is cut learns of it at the next call, and the session comes anew.
@@ -327,6 +226,21 @@ async fn settling_by_the_link() {
     );
 }
 
+/// A30: a settlement on a link that the broker refuses is refused to the one who asked for it.
+#[tokio::test]
+async fn a_refusal_on_a_link_is_heard() {
+    let bench = bench(|config| config.settle = Settle::Link).await;
+    let brief = "brief".into();
+    bench.transport.send(&brief, vec![message(None, "1")]).await.expect("it is taken");
+    let take = async || bench.transport.receive(&brief, 1, EVENTUALLY).await.expect("receiving works").remove(0);
+    let lost = take().await;
+    // When it comes again, its first lock has lapsed.
+    let again = take().await;
+    assert_eq!(again.delivery_count, 2);
+    is_lost(bench.transport.settle(&brief, lost.lock, Settlement::Complete).await);
+    bench.transport.settle(&brief, again.lock, Settlement::Complete).await.expect("it is the second one's");
+}
+
 /// A wrong key is no reason to hang, and says what is wrong.
 #[tokio::test]
 async fn a_wrong_key_is_named() {
@@ -337,4 +251,115 @@ async fn a_wrong_key_is_named() {
     .await;
     let refused = bench.transport.send(&"mails".into(), vec![message(None, "1")]).await;
     assert!(matches!(&refused, Err(Error::Unavailable(text)) if text.contains("not authorized")), "{refused:?}");
+}
+
+/// A12, A79: a way that lets nothing through while something is being opened is noticed within the idle timeout, and what was asked for next works as
+/// soon as the way does. Nobody tells the transport that it does.
+#[tokio::test]
+async fn what_was_being_opened_heals() {
+    let idle = Duration::from_secs(1);
+    let bench = bench(|config| {
+        config.idle_timeout = idle;
+        config.operation_timeout = Duration::from_secs(10);
+    })
+    .await;
+    let orders = "orders".into();
+    bench.transport.send(&orders, vec![message(Some("s"), "1")]).await.expect("it is taken");
+    let held = session(&bench.transport).await;
+    bench.way.stop(true);
+    let begun = Instant::now();
+    // A session that is waited for, one that is asked for, a request, a send: all under way when nothing comes any more.
+    let named = "another".into();
+    let (next, named, state, sent) = tokio::join!(
+        bench.transport.accept_next(&orders, EVENTUALLY),
+        bench.transport.accept(&orders, &named, Duration::ZERO),
+        held.state(),
+        bench.transport.send(&orders, vec![message(Some("s"), "lost")]),
+    );
+    let gone = |name: &str, error: Option<Error>| {
+        assert!(matches!(error, Some(Error::Unavailable(_) | Error::LockLost)), "{name}: {error:?}");
+    };
+    gone("accept_next", next.err());
+    gone("accept", named.err());
+    gone("state", state.err());
+    gone("send", sent.err());
+    // Long before the time that an operation may take: what tells is the silence, and then nobody waits for an answer. Opening anew then takes its own.
+    assert!(begun.elapsed() < Duration::from_secs(10) + 5 * idle, "given up after {:?}", begun.elapsed());
+    is_lost(held.renew().await);
+    bench.way.stop(false);
+    let again = eventually(|| async {
+        bench.transport.accept_next(&orders, Duration::from_secs(2)).await?.ok_or(Error::Unavailable("none yet".into()))
+    })
+    .await;
+    let first = again.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    assert_eq!(first.message.message_id.as_ref().map(|id| id.as_str()), Some("1"));
+    assert_eq!(bench.transport.counts().await.connections, 1);
+}
+
+/// A79: a broker that is there and has nothing to say is not taken for one that is gone, and a link that was idle for longer than the idle
+/// timeout hands over what comes then.
+#[tokio::test]
+async fn idle_is_not_gone() {
+    let bench = bench(|config| config.idle_timeout = Duration::from_millis(500)).await;
+    let (orders, mails) = ("orders".into(), "mails".into());
+    bench.transport.send(&orders, vec![message(Some("s"), "1")]).await.expect("it is taken");
+    let held = session(&bench.transport).await;
+    let first = held.receive(EVENTUALLY).await.expect("receiving works").expect("a message comes");
+    let waiting = {
+        let transport = bench.transport.clone();
+        tokio::spawn(async move { transport.receive(&"mails".into(), 1, EVENTUALLY).await })
+    };
+    // Several idle timeouts: the point of the test is that this time passes.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    held.settle(first.lock, Settlement::Complete).await.expect("it is held still");
+    bench.transport.send(&orders, vec![message(Some("s"), "2")]).await.expect("it is taken");
+    let second = held.receive(EVENTUALLY).await.expect("receiving works").expect("the idle link hands it over");
+    held.settle(second.lock, Settlement::Complete).await.expect("it is completed");
+    bench.transport.send(&mails, vec![message(None, "m")]).await.expect("it is taken");
+    assert_eq!(waiting.await.expect("no panic").expect("receiving works").len(), 1);
+    assert_eq!(bench.broker.handle.counts().connections, 1, "one connection for all of it");
+}
+
+/// A87: cut again and again under load. What was accepted comes, no session is mixed up, and nothing is kept of the connections that were.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_again_and_again_under_load() {
+    const MANY: usize = 200;
+    let bench = bench(|_| {}).await;
+    let mails = EntityName::from("mails");
+    let sending = {
+        let transport = bench.transport.clone();
+        let mails = mails.clone();
+        tokio::spawn(async move {
+            for n in 0..MANY {
+                let id = format!("m{n}");
+                // Not known to have been taken is sent again, so it may come twice.
+                eventually(|| transport.send(&mails, vec![message(None, &id)])).await;
+            }
+        })
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    let mut cuts = 0;
+    let until = Instant::now() + 3 * EVENTUALLY;
+    while seen.len() < MANY {
+        assert!(Instant::now() < until, "{} of {MANY} came, {cuts} cuts", seen.len());
+        let Ok(got) = bench.transport.receive(&mails, 4, Duration::from_millis(500)).await else { continue };
+        if cuts < 25 && !got.is_empty() {
+            cuts += 1;
+            bench.way.cut();
+        }
+        for delivery in got {
+            eventually(|| async {
+                match bench.transport.settle(&mails, delivery.lock, Settlement::Complete).await {
+                    // Completed, and the answer was cut off.
+                    Err(Error::LockLost) => Ok(()),
+                    other => other,
+                }
+            })
+            .await;
+            seen.insert(delivery.message.message_id.clone().expect("it has one"));
+        }
+    }
+    sending.await.expect("no panic");
+    assert_eq!(cuts, 25);
+    support::until("the old connections are gone", || bench.broker.handle.counts().connections <= 2).await;
 }

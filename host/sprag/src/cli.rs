@@ -43,6 +43,9 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Check the configuration, components, grants and retention
     Check(CheckArgs),
+    /// Show, compare or make the entities that endpoints need on Service Bus
+    #[command(subcommand)]
+    Topology(TopologyVerb),
     /// Send messages to a queue or topic
     Send(SendArgs),
     /// List events, show one with its history, or group failures
@@ -173,6 +176,30 @@ pub(crate) struct RunArgs {
     /// How the log is written
     #[arg(long, value_enum, default_value = "human")]
     pub log: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopologyVerb {
+    /// What is there of what the endpoints need
+    Show(TopologyArgs),
+    /// What `apply` would change; exit code 1 when there is anything
+    Diff(TopologyArgs),
+    /// Makes what is missing and changes settings in place; nothing is removed or made anew
+    Apply(TopologyArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sprag topology diff\n  sprag topology apply --transport prod")]
+pub(crate) struct TopologyArgs {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = "sprag.toml")]
+    pub config: PathBuf,
+    /// Only the namespace of [servicebus.NAME]; all of them otherwise
+    #[arg(long, value_name = "NAME")]
+    pub transport: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

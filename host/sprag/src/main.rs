@@ -10,6 +10,7 @@ mod config;
 mod failure;
 mod host;
 mod hostfile;
+mod namespaces;
 mod output;
 mod verbs;
 

@@ -78,6 +78,7 @@ macro_rules! store_conformance {
             outbox::concurrent_claims_share_no_row
             outbox::a_claimed_session_waits_and_others_go
             outbox::a_failed_row_backs_off_and_holds_its_session
+            outbox::a_relay_gets_rows_of_its_endpoints_only
             outbox::a_poison_row_waits_for_an_operator
             outbox::messages_without_a_session_do_not_wait_for_each_other
             outbox::a_message_survives_the_outbox_whole

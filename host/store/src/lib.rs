@@ -6,8 +6,10 @@
 //! *Invariant:* this crate knows no transport, no runtime and no loop.
 
 pub mod clock;
+pub mod codec;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod decision;
 pub mod faults;
 pub mod memory;
 pub mod query;
@@ -78,10 +80,11 @@ pub struct NewAction {
     pub by: String,
     /// For a retried request: the same key answers with the first request's action.
     pub idempotency_key: Option<String>,
-    /// The message that carries the action through the session's loop, put onto `source` in the same transaction where the
-    /// store can, else sent by the caller after this call. The store sets its `SpragActionId`.
+    /// The message that carries the action through the session's loop.
     pub control: Message,
-    pub source: EntityName,
+    /// Where a store that is also the source's engine puts `control` in the same transaction, with its `SpragActionId`. None: the caller sends
+    /// it after this call.
+    pub source: Option<EntityName>,
 }
 
 /// Why an action was not accepted.
@@ -149,9 +152,14 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes at most `limit` rows of tracking that are past their time (P38): bodies, outcomes with history, audit. Answers how many.
     async fn purge_tracking(&self, keep: &Retention, limit: u32) -> Result<u32, Error>;
 
-    /// Claims rows that are due for one relay; a claim lapses after `lease` (P33). Per (entity, session) only the oldest is given while one is
-    /// failing or claimed.
-    async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error>;
+    /// Claims rows of these endpoints that are due for one relay; a claim lapses after `lease` (P33). Per (entity, session) only the oldest is
+    /// given while one is failing or claimed. Rows of other endpoints are another relay's: a store may be shared by hosts that serve different ones.
+    async fn outbox_claim(
+        &self,
+        endpoints: &[EndpointName],
+        max: u32,
+        lease: Duration,
+    ) -> Result<Vec<OutboxRow>, Error>;
     async fn outbox_sent(&self, ids: &[i64]) -> Result<(), Error>;
     /// `again_at` none: the row is poison and waits for an operator.
     async fn outbox_failed(&self, id: i64, error: &str, again_at: Option<Timestamp>) -> Result<(), Error>;

@@ -108,8 +108,13 @@ impl Store for MemoryStore {
         self.call(Call::Purge, |tables, _| tables.purge_tracking(keep, limit))
     }
 
-    async fn outbox_claim(&self, max: u32, lease: Duration) -> Result<Vec<OutboxRow>, Error> {
-        self.call(Call::Outbox, |tables, now| tables.outbox_claim(max, lease, now))
+    async fn outbox_claim(
+        &self,
+        endpoints: &[EndpointName],
+        max: u32,
+        lease: Duration,
+    ) -> Result<Vec<OutboxRow>, Error> {
+        self.call(Call::Outbox, |tables, now| tables.outbox_claim(endpoints, max, lease, now))
     }
 
     async fn outbox_sent(&self, ids: &[i64]) -> Result<(), Error> {
@@ -210,9 +215,9 @@ mod tests {
         let rows = store.inbox(&Default::default(), &Default::default()).await.unwrap().items;
         assert_eq!(rows.len(), 2);
         store.faults().outage(Some(Error::Unavailable("down".into())));
-        assert!(store.outbox_claim(1, Duration::from_secs(1)).await.is_err());
+        assert!(store.outbox_claim(&[sample::endpoint()], 1, Duration::from_secs(1)).await.is_err());
         store.faults().outage(None);
-        assert!(store.outbox_claim(1, Duration::from_secs(1)).await.is_ok());
+        assert!(store.outbox_claim(&[sample::endpoint()], 1, Duration::from_secs(1)).await.is_ok());
         assert_eq!(store.faults().calls(Call::Write), 3);
     }
 }

@@ -21,7 +21,7 @@ use std::{any::Any, sync::Arc, time::Duration};
 
 use sprag_core::{
     ids::{EntityName, SequenceNumber, SessionId},
-    message::{Delivery, Message, Value},
+    message::{Delivery, Message, Value, property},
     time::Timestamp,
 };
 use sprag_store::{Store, conformance::sample};
@@ -309,6 +309,19 @@ pub(crate) async fn parked(session: &dyn Session) -> Delivery {
         Parked::Copy(delivery) => delivery,
         other => panic!("a parked copy is there, not {other:?}"),
     }
+}
+
+/// A copy of a delivery with its place in the order, as a commit has one for a transport that parks by copying. Transports do not look at its seal.
+pub fn parked_copy(delivery: &Delivery, sequence: u32) -> Message {
+    let mut copy = (*delivery.message).clone();
+    copy.set_property(property::DEFERRAL_SEQUENCE, Value::Uint(sequence));
+    copy
+}
+
+/// The parking number: what the transport knows, or else what the copy says.
+pub(crate) fn parked_as(copy: &Delivery) -> Option<u32> {
+    let said = || copy.message.property(property::DEFERRAL_SEQUENCE).and_then(Value::as_i64);
+    copy.parked_as.or_else(|| said().and_then(|number| u32::try_from(number).ok()))
 }
 
 pub(crate) async fn nothing_parked(session: &dyn Session) {

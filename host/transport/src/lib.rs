@@ -225,8 +225,9 @@ pub trait Session: Send + Sync {
     /// The oldest parked message of the session.
     async fn receive_parked(&self) -> Result<Parked, Error>;
 
-    /// Puts a copy of the delivery aside. The delivery itself stays to be settled.
-    async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error>;
+    /// Puts a delivery aside as number `sequence`, and leaves it to be settled. Where parked is not a place, `copy` is sent as it stands: its words
+    /// are under the hosts' seal (P31).
+    async fn park(&self, delivery: &Delivery, sequence: u32, copy: &Message) -> Result<(), Error>;
 
     /// Settles a delivery of this session, parked ones too.
     async fn settle(&self, lock: LockToken, settlement: Settlement) -> Result<(), Error>;

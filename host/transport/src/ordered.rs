@@ -174,7 +174,7 @@ impl Step {
             Effect::SetState(state) => self.session()?.set_state(state.to_bytes().map(Into::into)).await?,
             // What is parked already stays so.
             Effect::Park { .. } if self.delivery.origin == Origin::Parked => {}
-            Effect::Park { sequence } => self.session()?.park(&self.delivery, sequence).await?,
+            Effect::Park { sequence, copy } => self.session()?.park(&self.delivery, sequence, &copy).await?,
             Effect::Complete => self.settle(Settlement::Complete).await?,
             Effect::DeadLetter { reason, description } => {
                 self.settle(Settlement::DeadLetter { reason, description }).await?

@@ -8,16 +8,22 @@ use sprag_core::{
 };
 use sprag_runtime::Destinations;
 use sprag_store::Store;
-use sprag_transport::{Committer, Transport};
+use sprag_transport::{Committer, EntitySettings, Transport};
 
 /// One endpoint: its source, its store, and how its decisions are carried out.
 #[derive(Clone)]
 pub struct EndpointConfig {
     pub name: EndpointName,
     pub source: EntityName,
+    /// What its entity is meant to be, for a transport that may be out of reach at the start. None: the transport has to answer then.
+    pub expected: Option<EntitySettings>,
     pub transport: Arc<dyn Transport>,
     pub store: Arc<dyn Store>,
     pub committer: Arc<dyn Committer>,
+    /// Other hosts may serve it too: what ended with their process is not in our flight recorder, but in the broker's count of deliveries (P23).
+    pub is_shared: bool,
+    /// Store and transport are one engine: the store puts an action's message onto the source itself, in the same transaction.
+    pub store_enqueues: bool,
     /// Sessions, or messages of an entity without sessions, side by side.
     pub concurrency: usize,
     /// None: the inbox is off.
@@ -25,6 +31,8 @@ pub struct EndpointConfig {
     pub retry: Option<RetryPolicy>,
     /// Default 3 (P23).
     pub host_ended_limit: u32,
+    /// Who is told of outcomes: an entity of its transport.
+    pub resolver: Option<EntityName>,
     /// Where its handlers may send.
     pub destinations: Arc<dyn Destinations>,
     /// The largest body its transport takes.

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use sprag_core::{
-    effect::{Commit, StoreWrite},
+    effect::{Commit, Effect, HistoryKind, HistoryLine, StoreWrite},
     machine::{self, Answer, Arrival, Claim, Concluded, Ended, Known, Next},
     message::{Delivery, MessageType, Origin, Value, property},
-    outcome::kind,
+    outcome::{Failure, kind},
     run::{End, UnitOfWork},
     session_state::SessionState,
     time::Timestamp,
@@ -20,6 +20,7 @@ use crate::{
     endpoint::Endpoint,
     flight,
     handlers::{Handler, Resolved},
+    resolver,
     signal::{Counters, Signal, SignalKind, Told},
 };
 
@@ -47,6 +48,8 @@ pub(crate) enum Step {
 const MAX_CONFLICTS: u32 = 10;
 /// Longest pause before a delivery that ended transiently comes again.
 const MAX_BACK_OFF: Duration = Duration::from_secs(30);
+/// Kind of the history line of a run whose commit did not happen.
+const NOT_COMMITTED: &str = "not-committed";
 /// Hops after which a message is taken for a loop (spec 9).
 const MAX_HOPS: i64 = 32;
 
@@ -69,6 +72,9 @@ pub(crate) async fn handle(
     let Some((answer, action)) = ask(endpoint, &arrival).await else {
         return Step::GiveBack { settlement: Settlement::Release, pause: Duration::ZERO };
     };
+    let Some(host_ended) = host_ended(endpoint, delivery, &arrival, &answer).await else {
+        return Step::GiveBack { settlement: Settlement::Release, pause: endpoint.config.back_off };
+    };
     let resolved = endpoint.handlers.resolve(&endpoint.config.name, &arrival.event_type);
     let known = Known {
         now: endpoint.now(),
@@ -81,7 +87,7 @@ pub(crate) async fn handle(
             Resolved::Nobody => Claim::Nobody,
             Resolved::NotReady => Claim::NotReady,
         },
-        host_ended: endpoint.recorder.ended(&endpoint.config.name, delivery.sequence),
+        host_ended,
     };
     let way = Way { endpoint, session, delivery, arrival: &arrival };
     let (step, after) = match (machine::decide(&endpoint.rules, &arrival, &known), &resolved) {
@@ -94,7 +100,7 @@ pub(crate) async fn handle(
                     }
                     (Step::Settled, Some(after))
                 }
-                Err(error) => (way.not_committed(error), None),
+                Err(error) => (way.not_committed(error).await, None),
             }
         }
         (Next::Drain, _) => (Step::Drain, None),
@@ -108,6 +114,31 @@ pub(crate) async fn handle(
         *live = after;
     }
     step
+}
+
+/// Runs of this delivery that ended with a process, ours or another host's (P23): deliveries that the broker has counted and nobody accounts for.
+/// None: it cannot be known now.
+async fn host_ended(endpoint: &Endpoint, delivery: &Delivery, arrival: &Arrival, answer: &Answer) -> Option<u32> {
+    let ours = endpoint.recorder.ended(&endpoint.config.name, delivery.sequence);
+    let before = delivery.delivery_count.saturating_sub(1);
+    // Parked copies are not counted by the broker (P19).
+    if !endpoint.config.is_shared || before <= ours || answer.decision.is_some() || delivery.origin == Origin::Parked {
+        return Some(ours);
+    }
+    match endpoint.config.store.history(&endpoint.config.name, &arrival.event_id).await {
+        Ok(history) => {
+            let is_noted = |line: &&HistoryLine| {
+                line.message_id == arrival.message_id
+                    && line.error.as_ref().is_none_or(|error| error.kind != kind::HOST_ENDED)
+            };
+            let noted = u32::try_from(history.iter().filter(is_noted).count()).unwrap_or(u32::MAX);
+            Some(ours.max(before.saturating_sub(noted)))
+        }
+        Err(error) => {
+            endpoint.gate.log(&endpoint.config.name, &error);
+            None
+        }
+    }
 }
 
 /// What the store knows. Waits while the store cannot be reached: a failure is never an answer (spec 4). None when the host stops meanwhile.
@@ -221,10 +252,10 @@ impl Way<'_> {
                         .await
                     {
                         Ok(done) => done,
-                        Err(error) => (self.not_committed(error), None),
+                        Err(error) => (self.not_committed(error).await, None),
                     };
                 }
-                Err(error) => return (self.not_committed(error), None),
+                Err(error) => return (self.not_committed(error).await, None),
                 Ok(done) => return done,
             }
         }
@@ -279,8 +310,30 @@ impl Way<'_> {
         let (state, changed) = machine::after_commit(known, self.arrival, &commit);
         let told = Told::of(&endpoint.signals, &endpoint.config.name, self.arrival, &commit, attempt, run);
         let held = Held { source: &endpoint.config.source, session: self.session, delivery: self.delivery };
-        match endpoint.config.committer.commit(held, commit).await? {
-            Written::Done => told.tell(&endpoint.signals, &endpoint.counters),
+        let publishes = endpoint.config.resolver.is_some()
+            || commit.effects.iter().any(|effect| match effect {
+                Effect::Store(write) => !write.unit.outgoing.is_empty(),
+                _ => false,
+            });
+        let written = match self.with_outcome_told(&commit, run.map(|(_, took)| took)) {
+            None => endpoint.config.committer.commit(held, commit).await?,
+            Some(told) => match endpoint.config.committer.commit(held, told).await {
+                // The decision counts more than who is told of it. Were it the run's own message that has nowhere to go, it is refused again.
+                Err(CommitError::Refused(why)) => {
+                    let decided = endpoint.config.committer.commit(held, commit).await?;
+                    error!(endpoint = %endpoint.config.name, event = %self.arrival.event_id, "the resolver is not told of this outcome: {why}");
+                    decided
+                }
+                other => other?,
+            },
+        };
+        match written {
+            Written::Done => {
+                told.tell(&endpoint.signals, &endpoint.counters);
+                if publishes && !endpoint.config.store_enqueues {
+                    endpoint.outbox.send_replace(());
+                }
+            }
             Written::AlreadyDecided => {
                 Counters::add(&endpoint.counters.duplicates);
                 debug!(endpoint = %endpoint.config.name, event = %self.arrival.event_id, "decided before: this run's work was dropped");
@@ -289,9 +342,27 @@ impl Way<'_> {
         Ok(Live { state, changed })
     }
 
+    /// The commit with a message to the endpoint's resolver, when it has one and the commit decides.
+    fn with_outcome_told(&self, commit: &Commit, took: Option<Duration>) -> Option<Commit> {
+        let config = &self.endpoint.config;
+        let resolver = config.resolver.as_ref()?;
+        let mut commit = commit.clone();
+        let write = commit.effects.iter_mut().find_map(|effect| match effect {
+            Effect::Store(write) if write.outcome.is_some() => Some(write),
+            _ => None,
+        })?;
+        let outcome = write.outcome.as_ref()?;
+        let told = resolver::told(&config.name, resolver, self.arrival, outcome, took)?;
+        write.unit.outgoing.push(told);
+        Some(commit)
+    }
+
     /// What to do with a delivery whose commit did not happen, or not whole: it comes again and finds out.
-    fn not_committed(&self, error: CommitError) -> Step {
+    async fn not_committed(&self, error: CommitError) -> Step {
         let Self { endpoint, arrival, .. } = self;
+        if endpoint.config.is_shared {
+            self.note_uncommitted(&error).await;
+        }
         match error {
             CommitError::LockLost => {
                 Counters::add(&endpoint.counters.lock_lost);
@@ -306,6 +377,26 @@ impl Way<'_> {
                 step
             }
         }
+    }
+
+    /// So that nobody takes this delivery for one whose host has ended (P23).
+    async fn note_uncommitted(&self, error: &CommitError) {
+        let line = HistoryLine {
+            event_id: self.arrival.event_id.clone(),
+            kind: HistoryKind::Transient,
+            at: self.endpoint.now(),
+            message_id: self.arrival.message_id.clone(),
+            outcome: None,
+            attempt: 0,
+            started_at: None,
+            took: None,
+            handler: None,
+            digest: None,
+            reason: None,
+            error: Some(Failure::new(NOT_COMMITTED, error.to_string())),
+            by: None,
+        };
+        self.note(StoreWrite { history: Some(line), ..Default::default() }).await;
     }
 
     /// The attempt that decided nothing is shown to the operator, best effort: the store may be what failed.

@@ -58,6 +58,8 @@ pub(crate) struct Endpoint {
     pub(crate) counters: Arc<Counters>,
     pub(crate) gate: Gate,
     pub(crate) in_flight: Arc<InFlight>,
+    /// Told when a commit left something for the relays.
+    pub(crate) outbox: watch::Sender<()>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) clock: fn() -> Timestamp,
 }

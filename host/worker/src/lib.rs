@@ -14,6 +14,7 @@ mod messages;
 pub mod operations;
 mod relay;
 mod renew;
+mod resolver;
 mod session;
 pub mod signal;
 mod upkeep;

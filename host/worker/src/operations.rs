@@ -28,10 +28,8 @@ use crate::{config::EndpointConfig, handlers::Handlers};
 /// What operations are built from.
 pub struct HostConfig {
     pub endpoints: Vec<EndpointConfig>,
-    /// Where sends, peeks and replays go.
-    pub transport: Arc<dyn Transport>,
-    /// The store that puts an action's message onto its source itself, in the same transaction: the embedded engine's.
-    pub enqueuing_store: Option<Arc<dyn Store>>,
+    /// Where sends, peeks and replays go, beside the endpoints' own. An entity that several know is the first one's.
+    pub transports: Vec<Arc<dyn Transport>>,
     /// Whether endpoints are ready.
     pub handlers: Arc<dyn Handlers>,
     /// The handlers that an endpoint names; none for all.
@@ -80,6 +78,22 @@ impl Host {
 
     fn reader_of(&self, entity: &EntityName) -> Option<&EndpointConfig> {
         self.config.endpoints.iter().find(|endpoint| endpoint.source == *entity)
+    }
+
+    /// The transport that has an entity: that of the endpoint that reads it, else the first that knows it.
+    async fn transport_of(&self, entity: &EntityName) -> Result<&Arc<dyn Transport>> {
+        if let Some(endpoint) = self.reader_of(entity) {
+            return Ok(&endpoint.transport);
+        }
+        let mut why = sprag_transport::Error::NoSuchEntity(entity.clone());
+        for transport in &self.config.transports {
+            match transport.settings(entity).await {
+                Ok(_) => return Ok(transport),
+                Err(sprag_transport::Error::NoSuchEntity(_)) => {}
+                Err(error) => why = error,
+            }
+        }
+        Err(convert::transport_error(why))
     }
 
     fn public_id(&self, store: usize, id: i64) -> i64 {
@@ -218,7 +232,8 @@ impl Operations for Host {
     }
 
     async fn cancel_scheduled(&self, entity: &EntityName, sequence: SequenceNumber, caller: &Caller) -> Result<()> {
-        self.config.transport.cancel_scheduled(entity, sequence).await.map_err(convert::transport_error)?;
+        let transport = self.transport_of(entity).await?;
+        transport.cancel_scheduled(entity, sequence).await.map_err(convert::transport_error)?;
         let endpoint = self.reader_of(entity).map(|endpoint| endpoint.name.clone());
         self.audit(endpoint.as_ref(), caller, "scheduled-cancel", format!("{entity}#{sequence}"), 1).await
     }

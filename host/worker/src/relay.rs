@@ -4,8 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sprag_core::ids::EndpointName;
 use sprag_store::{OutboxRow, Store};
 use sprag_transport::Transport;
+use tokio::sync::watch;
 use tracing::{error, warn};
 
 use crate::{
@@ -25,14 +27,18 @@ const PAUSES: [u64; 6] = [1, 2, 4, 8, 16, 30];
 pub(crate) struct Relay {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) transport: Arc<dyn Transport>,
+    /// Those whose messages leave through this transport.
+    pub(crate) endpoints: Vec<EndpointName>,
+    /// A commit has left something. Else it is looked for now and then, for what another host left.
+    pub(crate) nudge: watch::Receiver<()>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: fn() -> sprag_core::time::Timestamp,
 }
 
 impl Relay {
-    pub(crate) async fn run(self, stop: Stop) {
+    pub(crate) async fn run(mut self, stop: Stop) {
         loop {
-            let sent = match self.store.outbox_claim(BATCH, LEASE).await {
+            let sent = match self.store.outbox_claim(&self.endpoints, BATCH, LEASE).await {
                 Ok(rows) => {
                     let full = rows.len() == BATCH as usize;
                     self.send(rows).await;
@@ -43,9 +49,17 @@ impl Relay {
                     false
                 }
             };
-            if !sent && stop.pause(POLL).await == Wait::Stopped || stop.is_set() {
+            if stop.is_set() || (!sent && self.pause(&stop).await == Wait::Stopped) {
                 return;
             }
+        }
+    }
+
+    async fn pause(&mut self, stop: &Stop) -> Wait {
+        tokio::select! {
+            wait = stop.pause(POLL) => wait,
+            // The endpoints hold the sender for as long as there is something to relay.
+            Ok(()) = self.nudge.changed() => Wait::Passed,
         }
     }
 

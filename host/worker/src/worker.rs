@@ -11,7 +11,7 @@ use sprag_core::{
     time::Timestamp,
 };
 use sprag_store::Store;
-use sprag_transport::Transport;
+use sprag_transport::EntitySettings;
 use tokio::{sync::watch, task::JoinSet};
 use tracing::warn;
 
@@ -129,23 +129,20 @@ impl Worker {
         }
         let recorder = Arc::new(recorder);
         let in_flight = Arc::new(InFlight::default());
+        let outbox = watch::Sender::new(());
         let mut built = Vec::with_capacity(endpoints.len());
         for config in endpoints {
-            let info = config
-                .transport
-                .describe(&config.source)
-                .await
-                .map_err(|error| Error::Source { endpoint: config.name.clone(), error })?;
+            let settings = settings(&config).await?;
             built.push(Arc::new(Endpoint {
                 rules: Rules {
                     endpoint: config.name.clone(),
-                    sessions: info.requires_session,
+                    sessions: settings.requires_session,
                     inbox: config.inbox.is_some(),
                     retry: config.retry.clone(),
                     host_ended_limit: config.host_ended_limit,
                     seal: seal.clone(),
                 },
-                lock_duration: info.lock_duration,
+                lock_duration: settings.lock_duration,
                 handlers: Arc::clone(&handlers),
                 recorder: Arc::clone(&recorder),
                 renewals: Arc::new(Renewals::default()),
@@ -154,6 +151,7 @@ impl Worker {
                 counters: Arc::clone(&counters),
                 gate: Default::default(),
                 in_flight: Arc::clone(&in_flight),
+                outbox: outbox.clone(),
                 stop: stop.0.clone(),
                 clock,
                 config,
@@ -174,10 +172,11 @@ impl Worker {
                 upkeep.spawn(upkeep::purge_inbox(Arc::clone(endpoint), inbox, self.stop.clone()));
             }
         }
-        for (store, transport) in self.stores() {
-            let counters = Arc::clone(&self.endpoints[0].counters);
-            upkeep.spawn(upkeep::purge_tracking(Arc::clone(&store), self.clock, self.stop.clone()));
-            upkeep.spawn(Relay { store, transport, counters, clock: self.clock }.run(self.stop.clone()));
+        for store in self.stores() {
+            upkeep.spawn(upkeep::purge_tracking(store, self.clock, self.stop.clone()));
+        }
+        for relay in self.relays() {
+            upkeep.spawn(relay.run(self.stop.clone()));
         }
         self.stop.wait().await;
         let over = async { while loops.join_next().await.is_some() {} };
@@ -192,15 +191,49 @@ impl Worker {
         Running(Arc::clone(&self.in_flight))
     }
 
-    /// Each store once, with the transport that its outbox leaves through.
-    fn stores(&self) -> Vec<(Arc<dyn Store>, Arc<dyn Transport>)> {
-        let mut stores: Vec<(Arc<dyn Store>, Arc<dyn Transport>)> = vec![];
+    /// Each store once.
+    fn stores(&self) -> Vec<Arc<dyn Store>> {
+        let mut stores: Vec<Arc<dyn Store>> = vec![];
         for endpoint in &self.endpoints {
-            if !stores.iter().any(|(store, _)| Arc::ptr_eq(store, &endpoint.config.store)) {
-                stores.push((Arc::clone(&endpoint.config.store), Arc::clone(&endpoint.config.transport)));
+            if !stores.iter().any(|store| Arc::ptr_eq(store, &endpoint.config.store)) {
+                stores.push(Arc::clone(&endpoint.config.store));
             }
         }
         stores
+    }
+
+    /// One for each pair of a store and the transport that its messages leave through.
+    fn relays(&self) -> Vec<Relay> {
+        let mut relays: Vec<Relay> = vec![];
+        for endpoint in &self.endpoints {
+            let crate::config::EndpointConfig { name, store, transport, .. } = &endpoint.config;
+            let is_theirs =
+                |relay: &&mut Relay| Arc::ptr_eq(&relay.store, store) && Arc::ptr_eq(&relay.transport, transport);
+            match relays.iter_mut().find(is_theirs) {
+                Some(relay) => relay.endpoints.push(name.clone()),
+                None => relays.push(Relay {
+                    store: Arc::clone(store),
+                    transport: Arc::clone(transport),
+                    endpoints: vec![name.clone()],
+                    nudge: endpoint.outbox.subscribe(),
+                    counters: Arc::clone(&endpoint.counters),
+                    clock: self.clock,
+                }),
+            }
+        }
+        relays
+    }
+}
+
+/// What the endpoint's entity is: what its transport says, or what it is meant to be while that is out of reach.
+async fn settings(config: &EndpointConfig) -> Result<EntitySettings, Error> {
+    match (config.transport.settings(&config.source).await, config.expected) {
+        (Ok(settings), _) => Ok(settings),
+        (Err(sprag_transport::Error::Unavailable(why)), Some(expected)) => {
+            warn!(endpoint = %config.name, "the source cannot be reached yet; it is tried again until it can: {why}");
+            Ok(expected)
+        }
+        (Err(error), _) => Err(Error::Source { endpoint: config.name.clone(), error }),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The figures of `docs/performance.md`, each beside the limit it is compared to, measured in the same run.
 //!
 //! `./x bench [--quick] [--json FILE] [--only PART]`. Parts: end-to-end, latency, start, big-inbox, memory. What one run of a handler costs against
-//! bare wasmtime is `cargo bench -p sprag-runtime`, which `./x bench` runs too.
+//! bare wasmtime is `cargo bench -p sprag-runtime`, and the broker over AMQP `cargo bench -p sprag-gateway`; `./x bench` runs both too.
 
 mod host;
+#[path = "../../../host/broker/benches/limit/mod.rs"]
 mod limit;
 mod start;
 

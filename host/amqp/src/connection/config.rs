@@ -49,9 +49,10 @@ impl Default for Config {
         Self {
             container_id: "sprag".to_owned(),
             max_frame_size: 65536,
-            channel_max: 255,
+            // Azure's. The .NET SDK opens a session for each link, and a processor of many sessions has many links.
+            channel_max: 4_999,
             handle_max: 4095,
-            max_links: 4096,
+            max_links: 10_000,
             idle_time_out: Some(Duration::from_secs(60)),
             incoming_window: 2048,
             mechanisms: ["MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"].map(Symbol::from_static).to_vec(),

@@ -1,8 +1,8 @@
 //! What receivers and senders beyond this process need: several messages in flight, deferral, peeking at everything, sessions that are
 //! given back when whoever holds them goes away.
 //!
-//! Beside [`sprag_transport::Transport`], which is what the worker needs and no more. Start at [`Engine::source`] and [`Engine::target`]:
-//! a [`Source`] is a queue, a subscription or the dead letters of one; its sessions are [`ClientSession`]s; a [`Target`] is a queue or a
+//! Beside [`sprag_transport::Transport`], which is what the worker needs and no more. Start at [`Engine::source`](crate::Engine::source) and
+//! [`Engine::target`](crate::Engine::target): a [`Source`] is a queue, a subscription or the dead letters of one; its sessions are [`ClientSession`]s; a [`Target`] is a queue or a
 //! topic. Nothing here knows how messages travel.
 //!
 //! *Cancelling.* A future that is dropped while it waits has taken nothing. One that has something to write has handed it to the writer
@@ -206,14 +206,13 @@ impl Settle {
 /// A delivery, as the writer needs to know it.
 #[derive(Debug, Clone, Copy)]
 struct Taken {
-    entity: crate::entity::EntityIndex,
-    dead: bool,
+    at: crate::entity::Address,
     slot: Slot,
 }
 
 /// Carries out a settlement in the file. Answers where the message is then.
 fn settle(tx: &mut Tx<'_>, taken: Taken, how: &Settle) -> Result<Settled, Stop> {
-    let Taken { entity, dead, slot: Slot { seq, deliveries, size, .. } } = taken;
+    let Taken { at, slot: Slot { seq, deliveries, size, .. } } = taken;
     Ok(match how {
         Settle::Complete => {
             messages::end(tx, seq, size)?;
@@ -225,12 +224,12 @@ fn settle(tx: &mut Tx<'_>, taken: Taken, how: &Settle) -> Result<Settled, Stop> 
         }
         Settle::Defer { modified } => {
             messages::modify(tx, seq, modified)?;
-            messages::defer(tx, seq, deliveries, dead)?;
+            messages::defer(tx, seq, deliveries, at.part)?;
             Settled::Deferred
         }
         Settle::DeadLetter { reason, description, modified } => {
             messages::modify(tx, seq, modified)?;
-            messages::to_dead_letters(tx, entity, seq, reason.as_deref(), description.as_deref())?
+            messages::to_dead_letters(tx, at, seq, reason.as_deref(), description.as_deref())?
         }
         Settle::Release => Settled::Back,
     })

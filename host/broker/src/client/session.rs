@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::{ClientMessage, Error, LONGEST_WAIT, MessageState, Mode, Settle, Source, Taken, settle};
 use crate::{
     broker::look_until,
-    entity::EntityIndex,
+    entity::{Address, EntityIndex},
     index::{Change, Handed, Pin},
     messages,
     shared::Shared,
@@ -240,7 +240,7 @@ impl ClientSession {
         let (pin, current) = pinned.map_err(|error| self.why(error))?;
         let slot = current.slot;
         shared.cache.lock().remove(slot.seq);
-        let taken = Taken { entity, dead: false, slot };
+        let taken = Taken { at: Address::own(entity), slot };
         let settled = pin.clone();
         let written = shared.begin_pinned(Pin::Session(pin), how.bytes(), move |tx| {
             let how = settle(tx, taken, &how)?;

@@ -42,7 +42,8 @@ pub enum Sessions {
 }
 
 impl Engine {
-    /// The queue or subscription of this name (`topic/subscription`), or its dead letters (`…/$DeadLetterQueue`).
+    /// The queue or subscription of this name (`topic/subscription`), its dead letters (`…/$DeadLetterQueue`), or
+    /// those that it could not forward (`…/$Transfer/$DeadLetterQueue`).
     pub fn source(&self, name: &EntityName) -> Result<Source, Error> {
         let topology = self.shared.topology();
         let at = topology.address(name)?;
@@ -61,12 +62,12 @@ impl Source {
     }
 
     pub fn is_dead_letters(&self) -> bool {
-        self.at.dead
+        self.at.is_dead()
     }
 
     /// Whether messages are received through sessions. Dead letters never are.
     pub fn requires_session(&self) -> bool {
-        self.entity().spec.requires_session && !self.at.dead
+        self.entity().spec.requires_session && !self.at.is_dead()
     }
 
     pub fn lock_duration(&self) -> Duration {
@@ -219,7 +220,7 @@ impl Source {
         let (shared, at) = (self.shared(), self.at);
         let slot = shared.with_index(|index| index.pin_plain(at, lock.0, Instant::now()))?;
         shared.cache.lock().remove(slot.seq);
-        let taken = Taken { entity: at.entity, dead: at.dead, slot };
+        let taken = Taken { at, slot };
         let written = shared.begin_pinned(Pin::Plain { at, lock: lock.0 }, how.bytes(), move |tx| {
             let how = settle(tx, taken, &how)?;
             tx.changes.push(Change::SettledPlain { at, lock: lock.0, how });

@@ -39,6 +39,12 @@ impl RuleSpec {
         Self { action: Some(action.into()), ..self }
     }
 
+    /// Whether a subscription takes it; or what is wrong with it.
+    pub fn validate(&self) -> Result<(), FilterError> {
+        self.check()?;
+        self.clone().compile(Timestamp(0)).map(drop)
+    }
+
     /// Whether it keeps within what Azure takes. Apart from [`RuleSpec::compile`], so that a file that holds another can be opened.
     pub(crate) fn check(&self) -> Result<(), FilterError> {
         let problem = |problem: String| Err(FilterError { position: 1, problem });

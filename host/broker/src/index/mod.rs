@@ -25,7 +25,7 @@ use bytes::Bytes;
 use sprag_core::ids::SessionId;
 use tokio::sync::Notify;
 
-use crate::entity::{Address, EntityIndex, EntityStatus, Topology};
+use crate::entity::{Address, EntityIndex, EntityStatus, Letters, Topology};
 
 pub(crate) use peek::Seen;
 pub(crate) use plain::Plain;
@@ -57,6 +57,9 @@ pub(crate) enum Place {
     /// Set aside by a client, who asks for it by its number.
     Deferred,
     DeadDeferred,
+    /// It could not be forwarded.
+    Transfer,
+    TransferDeferred,
 }
 
 /// What a committed transaction has changed.
@@ -86,10 +89,10 @@ pub(crate) enum Change {
         /// When.
         at: i64,
     },
-    /// A message that a post had taken out is dead, or gone.
+    /// A message that a post had taken out is among the dead letters of a kind, or gone.
     Buried {
         taken: Taken,
-        dead: bool,
+        to: Option<Place>,
     },
     /// A taken message could not be buried: it is there again.
     PutBack {
@@ -111,14 +114,14 @@ pub(crate) enum Change {
     },
     /// A dead letter went back to its entity under a new number.
     Replayed {
-        entity: EntityIndex,
+        at: Address,
         seq: i64,
         session: Option<SessionId>,
         slot: Slot,
     },
     /// Dead letters that were taken out to be replayed are there again.
     NotReplayed {
-        entity: EntityIndex,
+        at: Address,
         slots: Vec<Slot>,
     },
     Declared {
@@ -185,6 +188,7 @@ pub(crate) struct Counts {
     pub(crate) parked: u64,
     pub(crate) deferred: u64,
     pub(crate) dead: u64,
+    pub(crate) transfer: u64,
     pub(crate) bytes: u64,
 }
 
@@ -196,6 +200,7 @@ impl Counts {
             Place::Parked(_) => &mut self.parked,
             Place::Deferred => &mut self.deferred,
             Place::Dead | Place::DeadDeferred => &mut self.dead,
+            Place::Transfer | Place::TransferDeferred => &mut self.transfer,
         }
     }
 }
@@ -224,6 +229,7 @@ pub(crate) struct EntityState {
     ready: VecDeque<SessionId>,
     pub(crate) plain: Plain,
     pub(crate) dead: Plain,
+    pub(crate) transfer: Plain,
     pub(crate) counts: Counts,
     /// For those who wait for a session.
     pub(crate) wake: Arc<Notify>,
@@ -259,11 +265,21 @@ pub(crate) struct Index {
 }
 
 impl EntityState {
+    /// Whether these messages go on to another entity.
+    fn forwards(&self, at: Address) -> bool {
+        match at.part {
+            Letters::Own => self.forwards,
+            Letters::Dead => self.forwards_dead,
+            Letters::Transfer => false,
+        }
+    }
+
     /// Everybody who waits for something from it looks again.
     fn wake_all(&self) {
         self.wake.notify_waiters();
         self.plain.wake.notify_waiters();
         self.dead.wake.notify_waiters();
+        self.transfer.wake.notify_waiters();
         self.sessions.values().for_each(Sess::wake_all);
     }
 }
@@ -292,8 +308,8 @@ impl Index {
         let of = match &change {
             Change::Insert { entity, .. }
             | Change::State { entity, .. }
-            | Change::Replayed { entity, .. }
-            | Change::NotReplayed { entity, .. }
+            | Change::Replayed { at: Address { entity, .. }, .. }
+            | Change::NotReplayed { at: Address { entity, .. }, .. }
             | Change::Buried { taken: Taken { entity, .. }, .. }
             | Change::PutBack { taken: Taken { entity, .. } } => Some(*entity),
             _ => None,
@@ -309,23 +325,20 @@ impl Index {
             Change::SettledInSession { pin, how } => self.settled_in_session(&pin, how, now),
             Change::SettledPlain { at, lock, how } => self.settled_plain(at, lock, how),
             Change::State { entity, session, state, at } => self.set_state(entity, session, state, at),
-            Change::Buried { taken, dead } => {
+            Change::Buried { taken, to } => {
                 let counts = &mut self.entities[taken.entity].counts;
                 *counts.of(taken.place) -= 1;
-                if dead && taken.place == Place::Dead {
-                    // It could not be forwarded: here it stays.
-                    counts.dead += 1;
-                    self.entities[taken.entity].dead.put(taken.slot);
-                } else if dead {
-                    self.insert(
-                        taken.entity,
-                        None,
-                        Slot { expires_at: NEVER, deliveries: 0, ..taken.slot },
-                        Place::Dead,
-                        now,
-                    );
-                } else {
-                    counts.bytes -= u64::from(taken.slot.size);
+                match to {
+                    Some(Place::Dead) if taken.place == Place::Dead => {
+                        // It could not be forwarded: here it stays.
+                        counts.dead += 1;
+                        self.entities[taken.entity].dead.put(taken.slot);
+                    }
+                    Some(place) => {
+                        let slot = Slot { expires_at: NEVER, deliveries: 0, ..taken.slot };
+                        self.insert(taken.entity, None, slot, place, now);
+                    }
+                    None => counts.bytes -= u64::from(taken.slot.size),
                 }
             }
             Change::PutBack { taken } => {
@@ -346,13 +359,11 @@ impl Index {
                 }
             }
             Change::NotDue { seqs, again_at } => self.not_due(&seqs, again_at),
-            Change::Replayed { entity, seq, session, slot } => {
-                self.remove_dead(entity, seq);
-                self.insert(entity, session, slot, Place::Active, now);
+            Change::Replayed { at, seq, session, slot } => {
+                self.remove_dead(at, seq);
+                self.insert(at.entity, session, slot, Place::Active, now);
             }
-            Change::NotReplayed { entity, slots } => {
-                slots.into_iter().for_each(|slot| self.put_dead_back(entity, slot))
-            }
+            Change::NotReplayed { at, slots } => slots.into_iter().for_each(|slot| self.plain(at).put(slot)),
             Change::Declared { topology } => self.declare(&topology),
         }
     }
@@ -382,6 +393,8 @@ impl Index {
             }
             (Place::Dead, _) => state.dead.put(slot),
             (Place::DeadDeferred, _) => state.dead.defer(slot),
+            (Place::Transfer, _) => state.transfer.put(slot),
+            (Place::TransferDeferred, _) => state.transfer.defer(slot),
             (Place::Deferred, Some(session)) if state.requires_session => self.put_deferred(entity, session, slot),
             (Place::Deferred, _) => state.plain.defer(slot),
             (Place::Active, Some(session)) if state.requires_session => self.put_active(entity, session, slot, now),
@@ -424,6 +437,7 @@ impl Index {
                     ready: VecDeque::new(),
                     plain: Plain::default(),
                     dead: Plain::default(),
+                    transfer: Plain::default(),
                     counts: Counts::default(),
                     wake: Arc::default(),
                 });
@@ -454,6 +468,7 @@ impl Index {
         state.ready = VecDeque::new();
         state.plain.clear();
         state.dead.clear();
+        state.transfer.clear();
         state.counts = Counts::default();
         let due_of = &mut self.due_of;
         self.scheduled.retain(|(_, seq), scheduled| {
@@ -495,7 +510,7 @@ impl Index {
         match () {
             () if state.gone => Err(Shut::Gone),
             () if !state.status.receives() => Err(Shut::Disabled),
-            () if if at.dead { state.forwards_dead } else { state.forwards } => Err(Shut::Forwards),
+            () if state.forwards(at) => Err(Shut::Forwards),
             () => Ok(()),
         }
     }

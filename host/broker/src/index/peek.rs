@@ -3,7 +3,7 @@
 use sprag_core::ids::SessionId;
 
 use super::{Index, Sess, Slot, session::CameFrom};
-use crate::entity::{Address, EntityIndex};
+use crate::entity::{Address, EntityIndex, Letters};
 
 /// In which part of the entity a message was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,16 @@ impl Index {
     ) -> Vec<(i64, u32, Seen)> {
         let mut found = Found { from, max, seen: Vec::new() };
         let state = &self.entities[at.entity];
-        if at.dead {
+        let letters = match at.part {
+            Letters::Own => None,
+            Letters::Dead => Some(&state.dead),
+            Letters::Transfer => Some(&state.transfer),
+        };
+        if let Some(letters) = letters {
             if session.is_some() {
                 found.max = usize::MAX;
             }
-            found.plain(&state.dead);
+            found.plain(letters);
             return found.seen();
         }
         match session {

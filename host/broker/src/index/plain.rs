@@ -8,7 +8,7 @@ use std::{
 use sprag_transport::Error;
 
 use super::{Deadline, Handed, Index, NEVER, Place, Post, Settled, Slot, Taken};
-use crate::entity::{Address, EntityIndex};
+use crate::entity::{Address, EntityIndex, Letters};
 
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
@@ -54,10 +54,33 @@ impl Plain {
     }
 }
 
+impl Address {
+    /// Where its messages wait.
+    fn place(self) -> Place {
+        match self.part {
+            Letters::Own => Place::Active,
+            Letters::Dead => Place::Dead,
+            Letters::Transfer => Place::Transfer,
+        }
+    }
+
+    fn deferred_place(self) -> Place {
+        match self.part {
+            Letters::Own => Place::Deferred,
+            Letters::Dead => Place::DeadDeferred,
+            Letters::Transfer => Place::TransferDeferred,
+        }
+    }
+}
+
 impl Index {
     pub(crate) fn plain(&mut self, at: Address) -> &mut Plain {
         let state = &mut self.entities[at.entity];
-        if at.dead { &mut state.dead } else { &mut state.plain }
+        match at.part {
+            Letters::Own => &mut state.plain,
+            Letters::Dead => &mut state.dead,
+            Letters::Transfer => &mut state.transfer,
+        }
     }
 
     /// Up to `max` messages, oldest first.
@@ -66,7 +89,7 @@ impl Index {
         let mut handed = Vec::new();
         while handed.len() < max {
             let Some((_, mut slot)) = self.plain(at).available.pop_first() else { break };
-            if !at.dead && self.bury_if_over(at.entity, None, slot, Place::Active, wall) {
+            if !at.is_dead() && self.bury_if_over(at.entity, None, slot, Place::Active, wall) {
                 continue;
             }
             slot.deliveries += 1;
@@ -159,7 +182,7 @@ impl Index {
         let place = if deferred { Place::Deferred } else { Place::Active };
         if !counts {
             slot.deliveries -= 1;
-        } else if !at.dead {
+        } else if !at.is_dead() {
             if self.bury_if_over(at.entity, None, slot, place, i64::MIN) {
                 return;
             }
@@ -168,10 +191,9 @@ impl Index {
         if deferred {
             return self.plain(at).defer(slot);
         }
-        let state = &self.entities[at.entity];
-        if if at.dead { state.forwards_dead } else { state.forwards } {
+        if self.entities[at.entity].forwards(at) {
             self.forget_expiry(slot);
-            let place = if at.dead { Place::Dead } else { Place::Active };
+            let place = at.place();
             self.posts.push(Post::Forward { taken: Taken { entity: at.entity, session: None, slot, place } });
             return;
         }
@@ -185,22 +207,27 @@ impl Index {
         let Some(Locked { slot, until, deferred, .. }) = self.plain(at).locked.remove(&lock) else { return };
         self.deadlines.remove(&(until, lock));
         let state = &mut self.entities[at.entity];
-        let was = match (at.dead, deferred) {
-            (true, _) => Place::Dead,
-            (false, true) => Place::Deferred,
-            (false, false) => Place::Active,
-        };
+        let was = if deferred { at.deferred_place() } else { at.place() };
         *state.counts.of(was) -= 1;
         match how {
             Settled::Deferred => {
                 // It lives on as long as before.
-                let place = if at.dead { Place::DeadDeferred } else { Place::Deferred };
-                *state.counts.of(place) += 1;
+                *state.counts.of(at.deferred_place()) += 1;
                 return self.plain(at).defer(slot);
             }
             Settled::Dead => {
-                state.counts.dead += 1;
-                state.dead.put(Slot { expires_at: NEVER, deliveries: 0, ..slot });
+                let slot = Slot { expires_at: NEVER, deliveries: 0, ..slot };
+                match at.part {
+                    // It stays where it is, with another reason.
+                    Letters::Transfer => {
+                        state.counts.transfer += 1;
+                        state.transfer.put(slot);
+                    }
+                    Letters::Own | Letters::Dead => {
+                        state.counts.dead += 1;
+                        state.dead.put(slot);
+                    }
+                }
             }
             _ => state.counts.bytes -= u64::from(slot.size),
         }
@@ -208,18 +235,13 @@ impl Index {
     }
 
     /// Takes a dead letter out before it is replayed. None: it is not there, or in somebody's hands.
-    pub(crate) fn take_dead(&mut self, entity: EntityIndex, seq: i64) -> Option<Slot> {
-        self.entities[entity].dead.available.remove(&seq)
+    pub(crate) fn take_dead(&mut self, at: Address, seq: i64) -> Option<Slot> {
+        self.plain(at).available.remove(&seq)
     }
 
-    pub(crate) fn put_dead_back(&mut self, entity: EntityIndex, slot: Slot) {
-        self.entities[entity].dead.put(slot);
-    }
-
-    pub(super) fn remove_dead(&mut self, entity: EntityIndex, seq: i64) {
-        let state = &mut self.entities[entity];
-        state.dead.available.remove(&seq);
-        state.counts.dead -= 1;
+    pub(super) fn remove_dead(&mut self, at: Address, seq: i64) {
+        self.plain(at).available.remove(&seq);
+        *self.entities[at.entity].counts.of(at.place()) -= 1;
     }
 
     /// Takes an expired message out of the available ones.

@@ -32,9 +32,9 @@ pub struct Arrival {
     pub last_delivery: bool,
     pub repeated: bool,
     pub enqueued_at: Timestamp,
-    /// The parking number, for a parked copy.
+    /// The parking number that a host gave. None of the main queue, and of a message among the parked ones that no host has put there.
     pub parked_as: Option<u32>,
-    /// Where it came from, for ids of what has none.
+    /// Where the event first came from, for ids of what has none.
     pub place: String,
     pub message: Arc<Message>,
 }
@@ -42,7 +42,16 @@ pub struct Arrival {
 impl Arrival {
     pub fn read(source: &EntityName, delivery: &Delivery, seal: &Seal) -> Self {
         let message = &delivery.message;
-        let place = format!("{source}#{}", delivery.sequence);
+        let sealed = seal.holds(message);
+        let number = |name: &str| message.property(name).and_then(|value| value.as_i64());
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        // Where parked is a place, the transport knows what is there. A copy has to show who made it.
+        let copied_as = (delivery.origin == Origin::Parked && delivery.parked_as.is_none() && sealed)
+            .then(|| small(property::DEFERRAL_SEQUENCE))
+            .flatten();
+        let place = copied_as
+            .and_then(|_| message.text_property(property::PLACE))
+            .map_or_else(|| format!("{source}#{}", delivery.sequence), str::to_owned);
         let id = message.message_id.as_ref().filter(|_| !delivery.id_assigned);
         let (message_id, unusable) = match identity::usable(id) {
             Ok(id) => (Some(id.clone()), None),
@@ -51,19 +60,16 @@ impl Arrival {
         let wished = message.message_type();
         let kind = match wished {
             MessageType::Event => MessageType::Event,
-            // These do nothing unless the store holds their action.
+            // These do nothing unless the store holds the action that they name under the seal.
             MessageType::Resubmission
             | MessageType::Skip
             | MessageType::HandoffCompleted
             | MessageType::HandoffFailed
             | MessageType::SkipSession => wished,
-            MessageType::Retry | MessageType::HandoffExpired | MessageType::DrainTrigger if seal.holds(message) => {
-                wished
-            }
+            MessageType::Retry | MessageType::HandoffExpired | MessageType::DrainTrigger if sealed => wished,
             MessageType::Retry | MessageType::HandoffExpired | MessageType::DrainTrigger => MessageType::Event,
         };
-        let believed = kind != MessageType::Event || delivery.origin == Origin::Parked;
-        let number = |name: &str| believed.then(|| message.property(name).and_then(|value| value.as_i64())).flatten();
+        let believed = sealed && (kind != MessageType::Event || copied_as.is_some());
         let stands_for = believed
             .then(|| message.text_property(property::INBOX_MESSAGE_ID).map(MessageId::from))
             .flatten()
@@ -80,14 +86,14 @@ impl Arrival {
             message_id,
             unusable,
             stands_for,
-            follows: number(property::RETRY_COUNT).and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
-            action: number(property::ACTION_ID).map(ActionId),
+            follows: believed.then(|| small(property::RETRY_COUNT)).flatten().unwrap_or(0),
+            action: believed.then(|| number(property::ACTION_ID)).flatten().map(ActionId),
             session: message.session_id.clone(),
             sequence: delivery.sequence,
             last_delivery: delivery.delivery_count >= delivery.max_delivery_count,
             repeated: delivery.delivery_count > 1,
             enqueued_at: delivery.enqueued_at,
-            parked_as: delivery.parked_as,
+            parked_as: delivery.parked_as.or(copied_as),
             place,
             message: Arc::clone(message),
         }

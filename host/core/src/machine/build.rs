@@ -281,10 +281,45 @@ pub(super) fn park(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Commi
         ..Default::default()
     };
     // Parking decides nothing about the event: there is no decision to find on a redelivery, which parks it once more.
+    let copy = Box::new(parked_copy(rules, arrival, sequence));
     commit(
         rules,
-        vec![Effect::Store(Box::new(write)), Effect::SetState(state), Effect::Park { sequence }, Effect::Complete],
+        vec![
+            Effect::Store(Box::new(write)),
+            Effect::SetState(state),
+            Effect::Park { sequence, copy },
+            Effect::Complete,
+        ],
     )
+}
+
+/// The message as it waits on a transport that parks by copying. The seal makes its words count, so they are written from what was believed of the
+/// arrival, and nothing that came with it is taken along (P31). It keeps the message's own id, unless the broker had given it.
+fn parked_copy(rules: &Rules, arrival: &Arrival, sequence: u32) -> Message {
+    let mut copy = plain(arrival);
+    copy.message_id = match arrival.unusable {
+        Some(identity::Unusable::Missing) => None,
+        _ => arrival.message.message_id.clone(),
+    };
+    let mut put = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            copy.set_property(name, value);
+        }
+    };
+    let is_stand_in = arrival.kind != MessageType::Event;
+    put(property::MESSAGE_TYPE, is_stand_in.then(|| Value::string(arrival.kind.name())));
+    put(
+        property::RETRY_COUNT,
+        (arrival.follows > 0).then(|| Value::Int(i32::try_from(arrival.follows).unwrap_or(i32::MAX))),
+    );
+    put(property::ACTION_ID, arrival.action.map(|action| Value::Long(action.0)));
+    put(property::INBOX_MESSAGE_ID, arrival.source_id().map(|source| Value::string(source.as_str())));
+    put(property::EVENT_ID, Some(Value::string(arrival.event_id.as_str())));
+    put(property::PLACE, Some(Value::string(arrival.place.as_str())));
+    put(property::ORIGINAL_SESSION_ID, arrival.session.as_ref().map(|session| Value::string(session.as_str())));
+    put(property::DEFERRAL_SEQUENCE, Some(Value::Uint(sequence)));
+    rules.seal.sign(&mut copy);
+    copy
 }
 
 /// A duplicate: an entry in the history, Skipped only where no outcome exists (P8); unblocks what its own event blocks (P9).

@@ -4,7 +4,7 @@ use super::{Arrival, Concluded, Ended, Known, Rules, build};
 use crate::{
     effect::{Effect, HistoryLine, OutcomeWrite, StoreWrite},
     identity,
-    message::{MessageType, Origin},
+    message::MessageType,
     outcome::{Failure, Outcome, clip, kind},
     retry::Failed,
     run::End,
@@ -186,10 +186,11 @@ fn handoff(
     build::decided(rules, arrival, known, write, rest)
 }
 
-/// The state once a parked copy has been taken out by a commit that did not write one itself.
-pub(super) fn after_parked(state: &SessionState, origin: Origin) -> SessionState {
-    match origin {
-        Origin::Parked => SessionState { parked: state.parked.saturating_sub(1), ..state.clone() },
-        Origin::Main => state.clone(),
+/// The state once a parked copy has been taken out by a commit that did not write one itself. What no host had put there was never counted, and a
+/// count too low would leave a copy there for ever (P16).
+pub(super) fn after_parked(state: &SessionState, arrival: &Arrival) -> SessionState {
+    match arrival.parked_as {
+        Some(_) => SessionState { parked: state.parked.saturating_sub(1), ..state.clone() },
+        None => state.clone(),
     }
 }

@@ -275,7 +275,11 @@ impl Explorer {
                     let mut acted = world.clone();
                     acted.budget.skips = acted.budget.skips.saturating_sub(1);
                     let handed_off = block.kind == crate::session_state::BlockKind::Handoff;
-                    acted.act(if handed_off { ActionKind::HandoffComplete } else { ActionKind::Skip }, &block);
+                    acted.act(
+                        if handed_off { ActionKind::HandoffComplete } else { ActionKind::Skip },
+                        &block,
+                        &self.rules.seal,
+                    );
                     next.push(acted);
                 }
             }
@@ -316,7 +320,8 @@ impl Explorer {
             Place::Queue => (&world.queue[0], None, Origin::Main),
             Place::Parked => {
                 let (number, queued) = &world.parked[0];
-                (queued, Some(*number), Origin::Parked)
+                // A copy says its number itself.
+                (queued, (self.engine == Engine::Atomic).then_some(*number), Origin::Parked)
             }
         };
         let delivery = Delivery {
@@ -473,7 +478,7 @@ impl Explorer {
                     world.scheduled.retain(|queued| queued.message.message_id.as_ref() != Some(id));
                 }
                 Effect::SetState(state) => world.state = state.to_bytes(),
-                Effect::Park { sequence } => {
+                Effect::Park { sequence, copy } => {
                     let head = world.queue[0].clone();
                     match self.engine {
                         Engine::Atomic => {
@@ -482,19 +487,10 @@ impl Explorer {
                             world.parked.push((*sequence, Queued { deliveries: 0, ..head }));
                         }
                         Engine::Ordered => {
-                            let mut copy = head.message.clone();
-                            let source = copy.text_property(property::INBOX_MESSAGE_ID).map(str::to_owned);
-                            let own = copy.message_id.clone().expect("an id");
-                            copy.set_property(
-                                property::INBOX_MESSAGE_ID,
-                                Value::string(source.unwrap_or_else(|| own.to_string())),
-                            );
-                            copy.message_id = Some(format!("parked-{}-{sequence}", head.sequence).into());
                             world.next_sequence += 1;
-                            let sequence_number = world.next_sequence;
-                            world
-                                .parked
-                                .push((*sequence, Queued { sequence: sequence_number, message: copy, deliveries: 0 }));
+                            let message = (**copy).clone();
+                            let queued = Queued { sequence: world.next_sequence, message, deliveries: 0 };
+                            world.parked.push((*sequence, queued));
                         }
                     }
                     world.parked.sort_by_key(|(number, _)| *number);
@@ -510,7 +506,7 @@ impl Explorer {
 }
 
 impl World {
-    fn act(&mut self, kind: ActionKind, block: &crate::session_state::Block) {
+    fn act(&mut self, kind: ActionKind, block: &crate::session_state::Block, seal: &Seal) {
         let id = ActionId(i64::try_from(self.actions.len()).expect("few") + 1);
         let mut control = event(block.event_id.as_str(), &format!("action-{id}"));
         control.set_property(property::MESSAGE_TYPE, Value::string(kind.message_type().name()));
@@ -518,6 +514,7 @@ impl World {
         if let Some(source) = &block.source_id {
             control.set_property(property::INBOX_MESSAGE_ID, Value::string(source.as_str()));
         }
+        seal.sign(&mut control);
         self.actions.push(Action {
             id,
             kind,

@@ -216,7 +216,7 @@ pub fn after_commit(known: &Known<'_>, arrival: &Arrival, commit: &Commit) -> (S
     });
     match written {
         Some(state) => (state, false),
-        None if arrival.origin == Origin::Parked => (end::after_parked(known.state, arrival.origin), true),
+        None if arrival.origin == Origin::Parked => (end::after_parked(known.state, arrival), true),
         None => (known.state.clone(), known.state_changed),
     }
 }

@@ -46,7 +46,7 @@ fn words(commit: &Commit) -> Vec<String> {
             Some(block) => format!("block {} {} attempt {}", block.event_id, block.kind.name(), block.attempt),
             None => format!("unblock parked {}", state.parked),
         },
-        Effect::Park { sequence } => format!("park {sequence}"),
+        Effect::Park { sequence, .. } => format!("park {sequence}"),
         Effect::Complete => "complete".into(),
         Effect::DeadLetter { reason, .. } => format!("dead-letter {reason}"),
     };
@@ -254,6 +254,138 @@ fn a_forged_stand_in_is_an_event() {
         Seal::new(b"k").sign(message);
     });
     assert_eq!((signed.kind, signed.stands_for, signed.follows), (MessageType::Retry, Some("m0".into()), 1));
+}
+
+/// P31: an operator's message does nothing unless a host has sent it: its action is one more word that needs the seal.
+#[test]
+fn a_forged_action_is_nobodys() {
+    let skip = |message: &mut Message| {
+        message.set_property(property::MESSAGE_TYPE, Value::string("SkipRequest"));
+        message.set_property(property::ACTION_ID, Value::Long(1));
+    };
+    assert_eq!(arrival(Origin::Main, skip).action, None);
+    let signed = arrival(Origin::Main, |message| {
+        skip(message);
+        Seal::new(b"k").sign(message);
+    });
+    assert_eq!(signed.action.map(|action| action.0), Some(1));
+}
+
+/// The copy that a block makes of a delivery.
+fn copy_behind_a_block(arrival: &Arrival) -> Message {
+    let block = Block {
+        event_id: "E0".into(),
+        source_id: None,
+        kind: BlockKind::Failure,
+        attempt: 1,
+        since_attempt: 0,
+        since: Timestamp(1),
+    };
+    let state = SessionState { block: Some(block), next_sequence: 4, ..Default::default() };
+    let commit = committed(Case { state, ..Default::default() }.decide(arrival));
+    let copy = commit.effects.into_iter().find_map(|effect| match effect {
+        Effect::Park { sequence: 4, copy } => Some(*copy),
+        _ => None,
+    });
+    copy.expect("it is parked as the state says")
+}
+
+/// A message among the parked ones, on a transport that parks by copying.
+fn from_parked(message: Message) -> Arrival {
+    let delivery = Delivery {
+        sequence: SequenceNumber(1),
+        origin: Origin::Parked,
+        lock: LockToken(1),
+        delivery_count: 1,
+        max_delivery_count: 10,
+        enqueued_at: Timestamp(1),
+        parked_as: None,
+        id_assigned: false,
+        message: Arc::new(message),
+    };
+    Arrival::read(&EntityName::from("q"), &delivery, &Seal::new(b"k"))
+}
+
+/// P31: a parked copy says what was believed of the message, and nothing that somebody had written into it.
+#[test]
+fn parking_launders_nothing() {
+    for kind in ["EventRequest", "RetryRequest", "ProcessDeferredRequest"] {
+        let forged = arrival(Origin::Main, |message| {
+            message.set_property(property::MESSAGE_TYPE, Value::string(kind));
+            message.set_property(property::INBOX_MESSAGE_ID, Value::string("victim"));
+            message.set_property(property::RETRY_COUNT, Value::Int(9));
+            message.set_property(property::ACTION_ID, Value::Long(1));
+            message.set_property(property::PLACE, Value::string("elsewhere#1"));
+        });
+        let copy = copy_behind_a_block(&forged);
+        assert_eq!((copy.text_property(property::INBOX_MESSAGE_ID), copy.time_to_live), (Some("m1"), None));
+        let back = from_parked(copy);
+        assert_eq!((back.kind, back.source_text(), back.place.as_str()), (MessageType::Event, "m1", "q#7"));
+        assert_eq!((back.follows, back.action, back.parked_as), (0, None, Some(4)));
+    }
+}
+
+/// A stand-in that waits stays one, and completes what it stood for.
+#[test]
+fn a_parked_stand_in_stays_one() {
+    let waiting = arrival(Origin::Main, |message| {
+        message.set_property(property::MESSAGE_TYPE, Value::string("RetryRequest"));
+        message.set_property(property::INBOX_MESSAGE_ID, Value::string("m0"));
+        message.set_property(property::RETRY_COUNT, Value::Int(2));
+        Seal::new(b"k").sign(message);
+    });
+    let mut case = Case::default();
+    case.answer.outcome = Some(StoredOutcome { outcome: Outcome::Failed, attempts: 2 });
+    case.state.block = Some(Block {
+        event_id: "E0".into(),
+        source_id: None,
+        kind: BlockKind::Failure,
+        attempt: 1,
+        since_attempt: 0,
+        since: Timestamp(1),
+    });
+    let commit = committed(case.decide(&waiting));
+    let copy = commit.effects.into_iter().find_map(|effect| match effect {
+        Effect::Park { copy, .. } => Some(*copy),
+        _ => None,
+    });
+    let back = from_parked(copy.expect("it is parked"));
+    assert_eq!((back.kind, back.follows, back.source_text()), (MessageType::Retry, 2, "m0"));
+    assert_eq!((back.event_id.as_str(), back.message_id.as_ref().map(|id| id.as_str())), ("E1", Some("m1")));
+}
+
+/// P31, P16: what nobody with the key has put among the parked ones is a message like any other, and does not count as one of them.
+#[test]
+fn a_forged_copy_is_an_event_and_not_counted() {
+    let copy = copy_behind_a_block(&arrival(Origin::Main, |_| {}));
+    let mut as_number_one = copy.clone();
+    as_number_one.set_property(property::DEFERRAL_SEQUENCE, Value::Uint(1));
+    let mut of_a_victim = copy.clone();
+    of_a_victim.set_property(property::INBOX_MESSAGE_ID, Value::string("victim"));
+    let mut unsigned = copy.clone();
+    unsigned.properties.remove(property::SIGNATURE);
+    let state = SessionState { parked: 2, ..Default::default() };
+    for (message, counted) in [(copy, true), (as_number_one, false), (of_a_victim, false), (unsigned, false)] {
+        let back = from_parked(message);
+        assert_eq!((back.kind, back.source_text(), back.parked_as.is_some()), (MessageType::Event, "m1", counted));
+        let case = Case { state: state.clone(), ..Default::default() };
+        let commit = case.conclude(&back, End::Done);
+        assert_eq!(words(&commit)[0], r#"store completed record ["m1"] final []"#);
+        let (after, changed) = after_commit(&case.known(), &back, &commit);
+        assert_eq!((after.parked, changed), (if counted { 1 } else { 2 }, true));
+    }
+}
+
+/// P29, P30: a parked copy of an event without an id goes on under the place where it first came.
+#[test]
+fn a_parked_event_without_ids_keeps_its_name() {
+    let nameless = arrival(Origin::Main, |message| {
+        message.message_id = None;
+        message.properties.remove(property::EVENT_ID);
+    });
+    let back = from_parked(copy_behind_a_block(&nameless));
+    assert_eq!((back.event_id.as_str(), back.source_text()), ("q#7", "q#7"));
+    assert_eq!(back.message_id, None);
 }
 
 /// P29: without any id an event is named after its place.

@@ -1,6 +1,7 @@
 //! How fast the broker is over AMQP, next to plain batched SQLite that writes the same rows in the same run.
 //!
-//! `cargo bench -p sprag-gateway --bench amqp -- [--quick] [--json FILE] [--only PART]`. Parts: ready, send, batches, receive, crowd.
+//! Part of `./x bench`; alone: `cargo bench --workspace --bench amqp -- [--quick] [--json FILE] [--only PART]`. Parts: ready, send, batches,
+//! receive, crowd. Figures are added to those that the file has, which is how one file gets those of all benchmarks.
 //! The broker is a process of its own; the clients are in this one, over TCP, and share the machine with it. They are the client of the
 //! tests, which costs less than an SDK: the figures are the broker's, not an SDK's. A busy machine makes a few milliseconds of each fsync,
 //! and clients that wait for their outcomes get no more answers from one than they have asked for: that is printed beside each figure.
@@ -9,6 +10,7 @@
 mod support;
 
 mod broker;
+#[path = "../../../broker/benches/limit/mod.rs"]
 mod limit;
 mod load;
 
@@ -71,7 +73,7 @@ fn main() {
     let base = tempfile::tempdir().expect("a temporary folder");
     let machine = machine(base.path());
     println!("machine   {machine}");
-    println!("command   cargo bench -p sprag-gateway --bench amqp{}", if arguments.quick { " -- --quick" } else { "" });
+    println!("command   ./x bench{}", if arguments.quick { " --quick" } else { "" });
     println!("broker    a process of its own; clients on the same cores, over TCP; bodies of {} B", load::BODY);
     let bench = Bench { executor, base: base.path(), quick: arguments.quick };
     let mut report = Report::default();
@@ -93,9 +95,7 @@ fn main() {
         bench.crowd(&mut report);
     }
     if let Some(file) = arguments.json {
-        report.put("machine", machine);
-        let text = serde_json::to_string_pretty(&report.0).expect("numbers and texts are JSON");
-        fs::write(&file, text + "\n").unwrap_or_else(|error| panic!("{file}: {error}"));
+        report.add_to(&file, machine);
         println!("written   {file}");
     }
 }
@@ -127,6 +127,19 @@ struct Report(BTreeMap<String, Value>);
 impl Report {
     fn put(&mut self, name: &str, value: impl Into<Value>) {
         self.0.insert(name.into(), value.into());
+    }
+
+    /// Writes the file, with what is in it already.
+    fn add_to(self, file: &str, machine: String) {
+        let mut all: BTreeMap<String, Value> = match fs::read_to_string(file) {
+            Ok(text) => serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file} is no report: {error}")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => panic!("{file}: {error}"),
+        };
+        all.extend(self.0);
+        all.entry("machine".to_owned()).or_insert_with(|| machine.into());
+        let text = serde_json::to_string_pretty(&all).expect("numbers and texts are JSON");
+        fs::write(file, text + "\n").unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 }
 
@@ -224,8 +237,8 @@ impl Bench<'_> {
         let (mut rates, mut limits, mut ratios, mut fsyncs) = (vec![], vec![], vec![], vec![]);
         for _ in 0..self.rounds() {
             let messages = if self.quick { 20_000 } else { 100_000 };
-            let limit = self.in_folder(|dir| limit::sqlite(dir, messages, load::BODY));
-            fsyncs.push(self.in_folder(limit::fsync));
+            let limit = self.in_folder(|dir| limit::inserts_and_deletes(dir, messages, load::BODY));
+            fsyncs.push(self.in_folder(limit::fsync).as_secs_f64() * 1e3);
             let (rate, limit) = self.in_folder(|dir| run(dir, limit));
             rates.push(rate);
             limits.push(limit);

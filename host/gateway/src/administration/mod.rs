@@ -1,7 +1,7 @@
 //! The HTTP administration API: entities and rules as Atom XML, as the administration clients of Azure's SDKs speak it.
 //!
-//! Start reading at [`router`]. A request goes [`path`] (what it names) → [`access`](crate::access) (who asks) → [`handle`] → the engine;
-//! [`settings`] and [`rules`] read what the body says, [`describe`] and [`rules`] write what there is, in the frame of [`atom`].
+//! Start reading at [`router`]. A request goes `path` (what it names) → [`access`](crate::access) (who asks) → `handle` → the engine;
+//! `settings` and `rules` read what the body says, `describe` and `rules` write what there is, in the frame of `atom`.
 //!
 //! *Invariant:* the engine decides; nothing about entities is kept here. What a client asks for is done, or kept because it changes nothing that
 //! a client could see, or refused by name:

@@ -1,7 +1,7 @@
 //! What an address names. Clients write the same one in many ways: with a scheme and a host (`amqps://host/q`, `sb://host/q`) or without,
 //! with slashes at the ends, in any case.
 
-use sprag_broker::DEAD_LETTER_SUFFIX;
+use sprag_broker::{DEAD_LETTER_SUFFIX, TRANSFER_DEAD_LETTER_SUFFIX};
 use sprag_core::ids::EntityName;
 
 /// A place that links lead to.
@@ -19,24 +19,8 @@ pub(crate) enum Node {
 pub(crate) struct Place {
     /// As access is checked: small letters, no slashes at the ends.
     pub(crate) path: String,
-    pub(crate) part: Part,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The entity itself or its dead letters, as the engine names them.
-    Of(EntityName),
-    /// Messages that could not be forwarded. Here those are among the dead letters, so this is always empty.
-    TransferDeadLetters(EntityName),
-}
-
-impl Place {
-    /// The entity, without the part.
-    pub(crate) fn name(&self) -> &EntityName {
-        match &self.part {
-            Part::Of(name) | Part::TransferDeadLetters(name) => name,
-        }
-    }
+    /// The entity itself or dead letters of it, as the engine names them.
+    pub(crate) name: EntityName,
 }
 
 const TOKENS: &str = "$cbs";
@@ -87,12 +71,12 @@ pub(crate) fn parse(address: &str) -> Option<Node> {
         return None;
     }
     let name = parts.join("/");
-    let part = match (transfer, dead) {
-        (true, _) => Part::TransferDeadLetters(name.into()),
-        (false, true) => Part::Of(format!("{name}{DEAD_LETTER_SUFFIX}").into()),
-        (false, false) => Part::Of(name.into()),
+    let suffix = match (transfer, dead) {
+        (true, _) => TRANSFER_DEAD_LETTER_SUFFIX,
+        (false, true) => DEAD_LETTER_SUFFIX,
+        (false, false) => "",
     };
-    let place = Place { path: whole, part };
+    let place = Place { path: whole, name: format!("{name}{suffix}").into() };
     Some(if management { Node::Management(place) } else { Node::Entity(place) })
 }
 
@@ -101,7 +85,7 @@ mod tests {
     use super::*;
 
     fn entity(path: &str, name: &str) -> Option<Node> {
-        Some(Node::Entity(Place { path: path.into(), part: Part::Of(name.into()) }))
+        Some(Node::Entity(Place { path: path.into(), name: name.into() }))
     }
 
     /// The same queue, as the three clients name it.
@@ -125,9 +109,11 @@ mod tests {
             parse("t/subscriptions/s/$DeadLetterQueue"),
             entity("t/subscriptions/s/$deadletterqueue", "t/s/$DeadLetterQueue")
         );
-        let place = Place { path: "q/$transfer/$deadletterqueue".into(), part: Part::TransferDeadLetters("q".into()) };
-        assert_eq!(parse("q/$Transfer/$DeadLetterQueue"), Some(Node::Entity(place)));
-        let place = Place { path: "t/subscriptions/s".into(), part: Part::Of("t/s".into()) };
+        assert_eq!(
+            parse("q/$transfer/$deadletterqueue"),
+            entity("q/$transfer/$deadletterqueue", "q/$Transfer/$DeadLetterQueue")
+        );
+        let place = Place { path: "t/subscriptions/s".into(), name: "t/s".into() };
         assert_eq!(parse("t/Subscriptions/s/$management"), Some(Node::Management(place)));
     }
 

@@ -24,6 +24,11 @@ pub struct Config {
     pub max_connections: usize,
     /// A client that sends nothing for twice as long is gone. Default 60 s.
     pub idle_time_out: Duration,
+    /// A link to an entity on which nothing happens for so long is detached; a receiver that waits is one, too. Default 10 min, as on Azure.
+    pub link_idle: Option<Duration>,
+    /// A connection without a link to an entity is closed after so long, and after 60 s at most while it has not had one. Default 5 min, as on
+    /// Azure.
+    pub connection_idle: Option<Duration>,
     /// The largest frame, in bytes. Default 64 KiB.
     pub max_frame_size: u32,
     /// Messages that a sender may have under way. Default 1,000.
@@ -54,6 +59,8 @@ impl Default for Config {
             session_wait: Duration::from_secs(60),
             max_connections: 10_000,
             idle_time_out: Duration::from_secs(60),
+            link_idle: Some(Duration::from_secs(600)),
+            connection_idle: Some(Duration::from_secs(300)),
             max_frame_size: 64 << 10,
             credit: 1_000,
             stop_grace: Duration::from_secs(10),

@@ -11,7 +11,7 @@ use std::{
 use sprag_broker::{Clock, Engine};
 use sprag_core::time::Timestamp;
 
-use super::token::Tokens;
+use super::{peer::IdleLimits, token::Tokens};
 use crate::access::Access;
 
 pub(super) struct Context {
@@ -28,6 +28,7 @@ pub(super) struct Settings {
     pub(super) session_wait: Duration,
     pub(super) credit: u32,
     pub(super) stop_grace: Duration,
+    pub(super) idle: IdleLimits,
 }
 
 impl Context {

@@ -73,6 +73,11 @@ impl Failure {
         Self::new(403, condition::RESOURCE_LIMIT_EXCEEDED, text)
     }
 
+    /// Nobody has used the link for too long.
+    pub(crate) fn idle(text: impl Into<String>) -> Self {
+        Self::new(408, condition::DETACH_FORCED, text)
+    }
+
     pub(crate) fn stopping() -> AmqpError {
         AmqpError::new(condition::CONNECTION_FORCED, "the broker is stopping")
     }

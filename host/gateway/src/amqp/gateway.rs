@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     config::{BuildError, Config},
     context::{Context, Counters, Settings},
-    peer::Peer,
+    peer::{IdleLimits, Peer},
     socket, tls,
     token::Tokens,
 };
@@ -104,6 +104,7 @@ impl Gateway {
                 session_wait: config.session_wait,
                 credit: config.credit,
                 stop_grace: config.stop_grace,
+                idle: IdleLimits { link: config.link_idle, connection: config.connection_idle },
             },
             counters: Counters::default(),
             clock: config.clock,

@@ -49,7 +49,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite>(stream: S, mut peer: Peer, mu
             }
             give_up.get_or_insert(now + LAST_WRITE);
         }
-        let due = [peer.amqp.poll_timeout(), peer.next_expiry(), give_up].into_iter().flatten().min();
+        let due = [peer.amqp.poll_timeout(), peer.next_expiry(), peer.next_idle(), give_up].into_iter().flatten().min();
         let due = tokio::time::Instant::from_std(due.unwrap_or(now + FAR));
         if timer.deadline() != due {
             timer.as_mut().reset(due);
@@ -89,6 +89,7 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite>(stream: S, mut peer: Peer, mu
                 } else {
                     peer.amqp.handle_timeout(now);
                     peer.expire();
+                    peer.close_idle(now);
                 }
             }
             changed = stop.changed(), if !stopping => {

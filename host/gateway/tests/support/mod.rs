@@ -137,6 +137,12 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
         self.write(&out).await;
     }
 
+    pub(crate) async fn say_on(&mut self, channel: u16, performative: Performative) {
+        let mut out = Vec::new();
+        frame::write_amqp(&mut out, channel, &performative, b"");
+        self.write(&out).await;
+    }
+
     /// Reads more. False: there is no more.
     async fn fill(&mut self) -> bool {
         // Otherwise a buffer that is split again and again is read into by the 64 bytes that it grows by.
@@ -199,10 +205,13 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
     }
 
     pub(crate) async fn open_with(&mut self, open: Open) {
+        self.open_and_begin(open, 5_000).await;
+    }
+
+    pub(crate) async fn open_and_begin(&mut self, open: Open, incoming_window: u32) {
         self.write(&Layer::Amqp.header()).await;
         self.say(Performative::Open(Box::new(open))).await;
-        self.say(Performative::Begin(Begin { incoming_window: 5_000, outgoing_window: 5_000, ..Begin::default() }))
-            .await;
+        self.say(Performative::Begin(Begin { incoming_window, outgoing_window: 5_000, ..Begin::default() })).await;
         self.header().await;
         assert!(matches!(self.next().await, Performative::Open(_)));
         assert!(matches!(self.next().await, Performative::Begin(_)));
@@ -263,7 +272,9 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
         let handle = self.next_handle;
         self.next_handle += 1;
         attach.handle = handle;
-        attach.name = format!("link-{handle}");
+        if attach.name.is_empty() {
+            attach.name = format!("link-{handle}");
+        }
         let role = attach.role;
         if role == Role::Sender {
             attach.initial_delivery_count = Some(0);
@@ -340,6 +351,25 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
             ..Flow::default()
         };
         self.say(Performative::Flow(flow)).await;
+    }
+
+    /// Credit of a client that has counted the transfers that have come.
+    pub(crate) async fn give_after(&mut self, handle: u32, delivery_count: u32, credit: u32, transfers: u32) {
+        let flow = Flow {
+            next_incoming_id: Some(transfers),
+            incoming_window: 1_000,
+            outgoing_window: 100_000,
+            handle: Some(handle),
+            delivery_count: Some(delivery_count),
+            link_credit: Some(credit),
+            ..Flow::default()
+        };
+        self.say(Performative::Flow(flow)).await;
+    }
+
+    /// What has come and nobody has wanted is of no interest.
+    pub(crate) fn forget_said(&mut self) {
+        self.waiting.clear();
     }
 
     /// Sends without waiting for the answer.
@@ -447,6 +477,14 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
         let error = error.await;
         self.say(Performative::Detach(Detach { handle, closed: true, error: None })).await;
         error
+    }
+
+    /// Whether a link has been detached by what has come so far, and with which error.
+    pub(crate) fn has_detached(&mut self, handle: u32) -> Option<Option<AmqpError>> {
+        self.waiting.iter().find_map(|(_, said, _)| match said {
+            Performative::Detach(detach) if detach.handle == handle => Some(detach.error.clone()),
+            _ => None,
+        })
     }
 
     /// Detaches, and waits for the answer.

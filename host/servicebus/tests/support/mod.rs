@@ -2,16 +2,18 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod way;
+
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use sprag_broker::{Engine, EntitySpec, Options};
-use sprag_gateway::{
-    access::Access,
-    amqp::{Config as GatewayConfig, Gateway, Handle},
-};
+use sprag_core::message::{Body, Message};
+use sprag_gateway::amqp::{Gateway, Handle};
+pub use sprag_gateway::{access::Access, amqp::Config as GatewayConfig};
 use sprag_servicebus::{Config, ConnectionString, EntitySettings, ServiceBus};
-use sprag_transport::conformance;
-use tokio::{sync::oneshot, task::JoinHandle};
+use sprag_transport::{Error, conformance};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 /// A broker that is served. Dropped, it stops some time later; [`Broker::stop`] waits for that.
 pub struct Broker {
@@ -60,11 +62,15 @@ pub fn settings(specs: &[EntitySpec]) -> Vec<EntitySettings> {
 
 impl Broker {
     pub async fn start(folder: &Path, specs: Vec<EntitySpec>, listen: SocketAddr) -> Self {
+        let access = Access::emulator();
+        Self::with(folder, specs, GatewayConfig { listen: Some(listen), access, ..GatewayConfig::default() }).await
+    }
+
+    pub async fn with(folder: &Path, specs: Vec<EntitySpec>, config: GatewayConfig) -> Self {
         let mut options = Options::new(folder);
         options.clock = Arc::new(sprag_store::clock::now);
         let engine = Engine::open(options).expect("the folder opens");
         engine.declare(specs).await.expect("the entities are taken");
-        let config = GatewayConfig { listen: Some(listen), access: Access::emulator(), ..GatewayConfig::default() };
         let gateway = Gateway::build(config, engine.clone()).await.expect("the port is free");
         let handle = gateway.handle();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -110,4 +116,46 @@ pub fn transport(address: SocketAddr, specs: &[EntitySpec]) -> ServiceBus {
 
 pub fn any_port() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
+}
+
+pub const EVENTUALLY: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(30);
+
+/// Tries until it works: how a loop of the host behaves.
+pub async fn eventually<T, F: Future<Output = Result<T, Error>>>(mut work: impl FnMut() -> F) -> T {
+    let until = Instant::now() + EVENTUALLY;
+    loop {
+        match work().await {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < until, "{error:?}"),
+        }
+        tokio::time::sleep(SOON).await;
+    }
+}
+
+/// Waits for something that a counter shows.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + EVENTUALLY;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        tokio::time::sleep(SOON).await;
+    }
+}
+
+pub fn message(session: Option<&str>, id: &str) -> Message {
+    Message {
+        message_id: Some(id.into()),
+        session_id: session.map(Into::into),
+        body: Body::Data(Bytes::from_static(b"x")),
+        ..Message::default()
+    }
+}
+
+pub fn is_lost<T: std::fmt::Debug>(result: Result<T, Error>) {
+    assert!(matches!(result, Err(Error::LockLost)), "{result:?}");
+}
+
+/// A queue with sessions, with locks of so many seconds.
+pub fn with_sessions(name: &str, seconds: u64) -> EntitySpec {
+    EntitySpec { requires_session: true, lock_duration: Duration::from_secs(seconds), ..EntitySpec::queue(name) }
 }

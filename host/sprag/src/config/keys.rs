@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Texts,
     Table(&'static Section),
     Tables(&'static Section),
+    /// A text, or a table.
+    TextOrTable(&'static Section),
     /// Any table; the handler knows its keys.
     Free,
 }
@@ -67,10 +69,12 @@ pub(crate) static ROOT: Section = Section {
         optional("embedded", Kind::Table(&EMBEDDED), "", ""),
         optional("queue", Kind::Tables(&QUEUE), "", ""),
         optional("topic", Kind::Tables(&TOPIC), "", ""),
+        optional("servicebus", Kind::Free, "", ""),
+        optional("store", Kind::Free, "", ""),
         optional("endpoint", Kind::Tables(&ENDPOINT), "", ""),
         optional("handler", Kind::Free, "", ""),
     ],
-    later: &["servicebus", "store", "tokens", "webhook", "telemetry"],
+    later: &["tokens", "webhook", "telemetry"],
 };
 
 pub(crate) static HOST: Section = Section {
@@ -138,6 +142,18 @@ pub(crate) static EMBEDDED: Section = Section {
             Kind::Duration("100ms", "1h"),
             "\"60s\"",
             "How long a client waits for the next free session when it does not say how long.",
+        ),
+        key(
+            "link_idle",
+            Kind::Duration("1s", "3650d"),
+            "\"10m\"",
+            "A client's link on which nothing happens for so long is detached, as on Azure; a receiver that waits is one, too.",
+        ),
+        key(
+            "connection_idle",
+            Kind::Duration("1s", "3650d"),
+            "\"5m\"",
+            "A connection without a link to an entity is closed after so long, as on Azure; after 1m when it never had one.",
         ),
         optional(
             "tls",
@@ -228,9 +244,41 @@ pub(crate) static QUEUE: Section = Section {
             "Drops a message whose id was sent within this time. Default: off.",
         ),
         key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+        MAX_SIZE,
+        STATUS,
+        FORWARD_TO,
+        FORWARD_DEAD_LETTERS_TO,
+        USER_METADATA,
     ],
-    later: &["forward_to", "forward_dead_letters_to", "auto_delete_on_idle", "partitioned"],
+    later: &["auto_delete_on_idle", "partitioned"],
 };
+
+const MAX_SIZE: Key = optional(
+    "max_size",
+    Kind::Bytes("1KiB", "16TiB"),
+    "\"1GiB\"",
+    "Sends are refused once its messages together are this large. Default: only `max_size` of the host counts.",
+);
+
+const STATUS: Key = key(
+    "status",
+    Kind::Choice(&["active", "disabled", "send-disabled", "receive-disabled"]),
+    "\"active\"",
+    "What may be done with it. What it holds stays.",
+);
+
+const FORWARD_TO: Key = optional(
+    "forward_to",
+    Kind::Name,
+    "\"invoices\"",
+    "Queue or topic that its messages go on to; over at most four. Not with `requires_session`.",
+);
+
+const FORWARD_DEAD_LETTERS_TO: Key =
+    optional("forward_dead_letters_to", Kind::Name, "\"invoices\"", "Queue or topic that its dead letters go on to.");
+
+const USER_METADATA: Key =
+    optional("user_metadata", Kind::Text, "\"owned by billing\"", "A note, which administration clients show.");
 
 pub(crate) static TOPIC: Section = Section {
     doc: "A topic of the embedded engine: each subscription gets a copy of what its filter lets through.",
@@ -242,7 +290,16 @@ pub(crate) static TOPIC: Section = Section {
             "\"10m\"",
             "Drops a message whose id was sent within this time. Default: off.",
         ),
+        optional(
+            "ttl",
+            Kind::Duration("1s", "3650d"),
+            "\"14d\"",
+            "How long a copy waits at most before it expires, whatever its subscription says. Default: for ever.",
+        ),
         key("max_message_size", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body that it takes."),
+        MAX_SIZE,
+        STATUS,
+        USER_METADATA,
         optional(
             "subscriptions",
             Kind::Tables(&SUBSCRIPTION),
@@ -259,9 +316,15 @@ pub(crate) static SUBSCRIPTION: Section = Section {
         required("name", Kind::Name, "\"billing\"", "Its name within the topic."),
         optional(
             "filter",
-            Kind::Text,
+            Kind::TextOrTable(&CORRELATION),
             "\"EventTypeId LIKE 'Order%'\"",
-            "SQL rule over properties, as Azure Service Bus has it. Default: everything.",
+            "What it gets: an SQL rule over properties, as Azure Service Bus has it, or a table of what must be equal. Default: everything.",
+        ),
+        optional(
+            "rules",
+            Kind::Tables(&SUBSCRIPTION_RULE),
+            "[{ name = \"big\", filter = \"total > 1000\", action = \"SET priority = 'high'\" }]",
+            "Several filters, instead of `filter`. A message comes once for all rules without an action, and once for each with one.",
         ),
         key(
             "requires_session",
@@ -288,8 +351,59 @@ pub(crate) static SUBSCRIPTION: Section = Section {
             "How long a message waits before it expires. Default: for ever.",
         ),
         key("dead_letter_on_expiry", Kind::Bool, "true", "Expired messages go to the dead letters instead of away."),
+        MAX_SIZE,
+        STATUS,
+        FORWARD_TO,
+        FORWARD_DEAD_LETTERS_TO,
+        USER_METADATA,
     ],
-    later: &["forward_to", "forward_dead_letters_to", "rules"],
+    later: &["auto_delete_on_idle"],
+};
+
+pub(crate) static SUBSCRIPTION_RULE: Section = Section {
+    doc: "Which messages a subscription gets, and how they are changed on their way in.",
+    keys: &[
+        required(
+            "name",
+            Kind::Name,
+            "\"big\"",
+            "Its name within the subscription: at most 50 characters, none of / \\ ? # @.",
+        ),
+        optional(
+            "filter",
+            Kind::TextOrTable(&CORRELATION),
+            "\"total > 1000\"",
+            "As `filter` of a subscription. Default: everything.",
+        ),
+        optional(
+            "action",
+            Kind::Text,
+            "\"SET priority = 'high'; REMOVE note\"",
+            "Changes its copy: `SET name = value` and `REMOVE name`. The copy says by `RuleName` which rule has made it.",
+        ),
+    ],
+    later: &[],
+};
+
+pub(crate) static CORRELATION: Section = Section {
+    doc: "What must be equal, all of it; compared with case.",
+    keys: &[
+        optional("message_id", Kind::Text, "\"order-1\"", "The message's id."),
+        optional("session_id", Kind::Text, "\"customer-1\"", "Its session."),
+        optional("subject", Kind::Text, "\"OrderPlaced\"", "Its subject (label)."),
+        optional("content_type", Kind::Text, "\"application/json\"", "Its content type."),
+        optional("correlation_id", Kind::Text, "\"order-1\"", "Its correlation id."),
+        optional("to", Kind::Text, "\"billing\"", "Its address."),
+        optional("reply_to", Kind::Text, "\"answers\"", "Where answers go."),
+        optional("reply_to_session_id", Kind::Text, "\"customer-1\"", "The session of answers."),
+        optional(
+            "properties",
+            Kind::Free,
+            "{ EventTypeId = \"OrderPlaced\", total = 3 }",
+            "Application properties: texts, numbers, true or false.",
+        ),
+    ],
+    later: &[],
 };
 
 pub(crate) static ENDPOINT: Section = Section {
@@ -323,11 +437,23 @@ pub(crate) static ENDPOINT: Section = Section {
         ),
         key(
             "store",
-            Kind::Choice(&["embedded", "memory"]),
+            Kind::Name,
             "\"embedded\"",
-            "Tracking, actions, outbox and handler state. `memory` is for tests.",
+            "Tracking, actions, outbox and handler state: `embedded`, `memory` (for tests), or the NAME of a [store.NAME].",
+        ),
+        key(
+            "single_host",
+            Kind::Bool,
+            "false",
+            "With a source on Service Bus and the embedded store: no other host serves this endpoint, now or later.",
         ),
         optional("publish", Kind::Names, "[\"invoices\"]", "Where its handlers may send. Default: any entity."),
+        optional(
+            "resolver",
+            Kind::Name,
+            "\"Resolver\"",
+            "A queue or topic of its transport that is told of every outcome, in NimBus's form. Default: nobody.",
+        ),
         key(
             "host_ended_limit",
             Kind::Count(1, 100),
@@ -335,7 +461,7 @@ pub(crate) static ENDPOINT: Section = Section {
             "Runs that end with the process before the event fails as `host-ended`.",
         ),
     ],
-    later: &["circuit", "resolver", "topology", "transport", "single_host", "keep_bodies", "nimbus_commands"],
+    later: &["circuit", "topology", "keep_bodies", "nimbus_commands"],
 };
 
 pub(crate) static SOURCE: Section = Section {
@@ -344,19 +470,105 @@ pub(crate) static SOURCE: Section = Section {
         optional("queue", Kind::Name, "\"orders\"", "A queue."),
         optional("topic", Kind::Name, "\"shop\"", "A topic, together with `subscription`."),
         optional("subscription", Kind::Name, "\"billing\"", "A subscription of `topic`."),
+        optional("transport", Kind::Name, "\"prod\"", "The NAME of a [servicebus.NAME]. Default: the embedded engine."),
+        optional(
+            "filter",
+            Kind::Text,
+            "\"EventTypeId LIKE 'Order%'\"",
+            "On Service Bus: the SQL rule of `subscription`. Default: everything.",
+        ),
+        key(
+            "requires_session",
+            Kind::Bool,
+            "true",
+            "On Service Bus: whether its queue has sessions. The entities of the embedded engine say it themselves.",
+        ),
+        key(
+            "lock_duration",
+            Kind::Duration("5s", "5m"),
+            "\"30s\"",
+            "On Service Bus: as its queue has it. Locks are counted with it.",
+        ),
+        key("max_delivery_count", Kind::Count(1, 2_000), "10", "On Service Bus: as its queue has it."),
     ],
-    later: &["transport"],
+    later: &[],
+};
+
+pub(crate) static SERVICEBUS: Section = Section {
+    doc: "A namespace of Azure Service Bus, or what speaks as it does, by a name that sources use.",
+    keys: &[
+        required(
+            "connection",
+            Kind::Secret,
+            "\"env:SERVICEBUS_CONNECTION\"",
+            "Its connection string, with the rights Listen and Send.",
+        ),
+        key(
+            "settle",
+            Kind::Choice(&["management", "link"]),
+            "\"management\"",
+            "management: the broker's answer to each settlement is awaited. link: faster, and a refusal goes unseen.",
+        ),
+        key("operation_timeout", Kind::Duration("1s", "5m"), "\"30s\"", "How long one request, send or link may take."),
+        key(
+            "idle_timeout",
+            Kind::Duration("2s", "4m"),
+            "\"30s\"",
+            "A broker that is silent for so long is gone; it is asked for a sign of life before.",
+        ),
+        key(
+            "max_message_size",
+            Kind::Bytes("1KiB", "100MiB"),
+            "\"256KiB\"",
+            "Largest body that its entities take: 256 KiB in the standard tier.",
+        ),
+        optional(
+            "administration_port",
+            Kind::Count(1, 65_535),
+            "5300",
+            "Port of its administration API, for `topology` and `check`. Default: 443; 5300 with UseDevelopmentEmulator=true.",
+        ),
+        optional(
+            "authorities",
+            Kind::Texts,
+            "[\"authority.pem\"]",
+            "Files (PEM) with certificates of authorities to trust beside the machine's own.",
+        ),
+    ],
+    later: &["credential", "client"],
+};
+
+pub(crate) static STORE: Section = Section {
+    doc: "A store, by a name that endpoints use.",
+    keys: &[
+        required("kind", Kind::Choice(&["postgres"]), "\"postgres\"", "What it is."),
+        required(
+            "url",
+            Kind::Secret,
+            "\"env:DATABASE_URL\"",
+            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full.",
+        ),
+        key("pool", Kind::Count(1, 1_000), "16", "Connections that this host opens at most."),
+        key(
+            "auto_create_table",
+            Kind::Bool,
+            "true",
+            "Whether missing tables are made at the start. Else they are checked, and what is missing is named.",
+        ),
+        optional(
+            "authorities",
+            Kind::Texts,
+            "[\"authority.pem\"]",
+            "Files (PEM) with certificates of authorities to trust beside the machine's own.",
+        ),
+    ],
+    later: &[],
 };
 
 pub(crate) static INBOX: Section = Section {
     doc: "What an endpoint remembers of handled messages.",
     keys: &[
-        optional(
-            "store",
-            Kind::Choice(&["embedded", "memory"]),
-            "\"embedded\"",
-            "Where: the endpoint's own `store`, which is the default.",
-        ),
+        optional("store", Kind::Name, "\"embedded\"", "Where: the endpoint's own `store`, which is the default."),
         key("mode", Kind::Choice(&["record"]), "\"record\"", "Check before, record after success."),
         key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
         key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),

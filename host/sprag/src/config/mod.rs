@@ -1,9 +1,10 @@
 //! `sprag.toml`: what it may say, and what it means.
 //!
-//! Start reading at [`Config`]. [`keys`] declares every key once; [`read`] reads a tree by it; [`parse`] makes a [`Config`] and checks
-//! that names meet; [`sample`] writes the documented sample. Everything wrong is found in one go, each with its line and column.
+//! Start reading at [`Config`]. [`keys`] declares every key once; [`read`] reads a tree by it; [`parse`] makes a [`Config`], [`names`] checks
+//! that its names meet; [`sample`] writes the documented sample. Everything wrong is found in one go, each with its line and column.
 
 mod keys;
+mod names;
 mod parse;
 mod read;
 mod sample;
@@ -17,12 +18,14 @@ use std::{
     time::Duration,
 };
 
+use sprag_broker::{EntityStatus, FilterSpec, RuleSpec};
 use sprag_core::{
     ids::{EndpointName, EntityName, HandlerName},
     retry::RetryPolicy,
 };
 use sprag_gateway::access::Right;
 use sprag_runtime::HandlerConfig;
+use sprag_servicebus::{ConnectionString, Settle};
 
 pub(crate) use read::{Finding, nearest};
 pub(crate) use sample::sample;
@@ -39,6 +42,8 @@ pub(crate) struct Config {
     pub embedded: Embedded,
     pub queues: Vec<Queue>,
     pub topics: Vec<Topic>,
+    pub servicebus: BTreeMap<String, ServiceBus>,
+    pub stores: BTreeMap<String, Database>,
     pub endpoints: Vec<Endpoint>,
     pub handlers: BTreeMap<HandlerName, HandlerConfig>,
 }
@@ -63,6 +68,8 @@ pub(crate) struct Embedded {
     pub administration: Listen,
     pub plain_beyond_loopback: bool,
     pub session_wait: Duration,
+    pub link_idle: Duration,
+    pub connection_idle: Duration,
     pub tls: Option<Tls>,
     pub keys: Vec<SharedKey>,
 }
@@ -112,38 +119,114 @@ pub(crate) struct Queue {
     pub duplicate_window: Option<Duration>,
     /// Queues only; a subscription has its topic's.
     pub max_message_size: u64,
+    pub max_size: Option<u64>,
+    pub status: EntityStatus,
+    pub forward_to: Option<EntityName>,
+    pub forward_dead_letters_to: Option<EntityName>,
+    pub user_metadata: Option<String>,
+    /// Subscriptions only. Not with `rules`.
+    pub filter: Option<FilterSpec>,
     /// Subscriptions only.
-    pub filter: Option<String>,
+    pub rules: Vec<RuleSpec>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Topic {
     pub name: EntityName,
     pub duplicate_window: Option<Duration>,
+    pub ttl: Option<Duration>,
     pub max_message_size: u64,
+    pub max_size: Option<u64>,
+    pub status: EntityStatus,
+    pub user_metadata: Option<String>,
     pub subscriptions: Vec<Queue>,
+}
+
+/// A namespace of Service Bus.
+#[derive(Debug, Clone)]
+pub(crate) struct ServiceBus {
+    pub connection: ConnectionString,
+    pub settle: Settle,
+    pub operation_timeout: Duration,
+    pub idle_timeout: Duration,
+    pub max_message_size: u64,
+    /// None: the usual one.
+    pub administration_port: Option<u16>,
+    pub authorities: Vec<PathBuf>,
+}
+
+/// A store on a database server. No `Debug`: its URL is a secret.
+#[derive(Clone)]
+pub(crate) struct Database {
+    pub url: String,
+    pub pool: u32,
+    pub auto_create_table: bool,
+    pub authorities: Vec<PathBuf>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("pool", &self.pool).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub name: EndpointName,
+    /// The queue or subscription that is received from. On Service Bus a subscription forwards into a queue of the endpoint's (P21).
     pub source: EntityName,
+    /// On Service Bus.
+    pub remote: Option<Remote>,
     pub concurrency: u32,
     /// Empty: every handler that names the event type.
     pub handlers: Vec<HandlerName>,
     pub inbox: Option<Inbox>,
     pub retry: Option<RetryPolicy>,
-    pub store: StoreKind,
+    pub store: StoreRef,
+    pub single_host: bool,
     /// None: any entity.
     pub publish: Option<Vec<EntityName>>,
+    pub resolver: Option<EntityName>,
     pub host_ended_limit: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum StoreKind {
+/// What the configuration says of a source on Service Bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remote {
+    /// The name of its [`ServiceBus`].
+    pub transport: String,
+    /// None: the source is a queue of its own.
+    pub subscription: Option<Subscription>,
+    pub requires_session: bool,
+    pub lock_duration: Duration,
+    pub max_delivery_count: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub topic: EntityName,
+    pub name: String,
+    pub filter: Option<String>,
+}
+
+/// Which store an endpoint uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum StoreRef {
     #[default]
     Embedded,
     Memory,
+    /// One of [`Config::stores`].
+    Named(String),
+}
+
+impl StoreRef {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "embedded" => Self::Embedded,
+            "memory" => Self::Memory,
+            name => Self::Named(name.to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -238,12 +321,36 @@ impl Config {
         self.queues.iter().map(|queue| &queue.name).chain(self.topics.iter().map(|topic| &topic.name))
     }
 
-    /// The settings of an endpoint's source.
+    /// The settings of an endpoint's source, when it is the embedded engine's.
     pub(crate) fn source_of(&self, endpoint: &Endpoint) -> Option<&Queue> {
+        if endpoint.remote.is_some() {
+            return None;
+        }
         self.queues
             .iter()
             .chain(self.topics.iter().flat_map(|topic| &topic.subscriptions))
             .find(|queue| queue.name == endpoint.source)
+    }
+
+    /// Whether an endpoint has sessions.
+    pub(crate) fn has_sessions(&self, endpoint: &Endpoint) -> bool {
+        self.way_back(endpoint).is_some_and(|way| way.requires_session)
+    }
+
+    /// How a message of an endpoint's source comes back.
+    fn way_back(&self, endpoint: &Endpoint) -> Option<WayBack> {
+        match &endpoint.remote {
+            Some(Remote { requires_session, lock_duration, max_delivery_count, .. }) => Some(WayBack {
+                requires_session: *requires_session,
+                redeliveries: lock_duration.saturating_mul(*max_delivery_count),
+                ttl: None,
+            }),
+            None => self.source_of(endpoint).map(|source| WayBack {
+                requires_session: source.requires_session,
+                redeliveries: source.lock_duration.saturating_mul(source.max_delivery_count),
+                ttl: source.ttl,
+            }),
+        }
     }
 
     /// Retentions that are shorter than the longest bounded way back, and ways that have no bound (spec 4, A62).
@@ -251,9 +358,9 @@ impl Config {
         let mut warnings = Vec::new();
         let mut unbounded = Vec::new();
         for endpoint in &self.endpoints {
-            let (Some(inbox), Some(source)) = (&endpoint.inbox, self.source_of(endpoint)) else { continue };
+            let (Some(inbox), Some(source)) = (&endpoint.inbox, self.way_back(endpoint)) else { continue };
             let retries = endpoint.retry.as_ref().map_or(Duration::ZERO, retry_horizon);
-            let redeliveries = source.lock_duration.saturating_mul(source.max_delivery_count);
+            let redeliveries = source.redeliveries;
             let longest = retries.max(redeliveries.saturating_add(source.ttl.unwrap_or_default()));
             if inbox.retention < longest {
                 warnings.push(format!(
@@ -269,7 +376,7 @@ impl Config {
                 ));
             }
             if source.ttl.is_none() {
-                unbounded.push(format!("{:?} has no ttl", source.name.as_str()));
+                unbounded.push(format!("{:?} has no ttl", endpoint.source.as_str()));
             }
             if source.requires_session {
                 unbounded.push(format!(
@@ -286,6 +393,13 @@ impl Config {
         }
         warnings
     }
+}
+
+struct WayBack {
+    requires_session: bool,
+    /// All of them, one lock after another.
+    redeliveries: Duration,
+    ttl: Option<Duration>,
 }
 
 /// The longest time from the first failure to the last retry.

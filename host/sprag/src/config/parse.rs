@@ -1,20 +1,28 @@
 //! From a tree to a [`Config`], and whether the names in it meet.
 
-use std::{collections::BTreeMap, ops::Range, path::Path};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
+use sprag_broker::{Correlation, DEFAULT_RULE, EntityStatus, FilterSpec, FilterValue, RuleSpec};
 use sprag_core::{
-    ids::{EndpointName, EntityName, HandlerName},
+    ids::{EntityName, HandlerName},
     retry::{Jitter, RetryPolicy, Rule, Schedule, Strategy},
 };
 use sprag_gateway::access::Right;
 use sprag_runtime::{Folder, HandlerConfig, Isolation, Limits};
+use sprag_servicebus::{ConnectionString, Settle};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, SharedKey, StoreKind, Tls, Topic,
+    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, Remote, ServiceBus, SharedKey, StoreRef,
+    Subscription, Tls, Topic,
     keys::{self, Section},
+    names::{Places, check_names, check_stores},
     nearest,
-    read::{self, Source, Table},
+    read::{self, Source, Table, TextOrTable},
     units,
 };
 
@@ -33,17 +41,9 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
     let root = Table::new(&source, &keys::ROOT, Some((tree.get_ref(), tree.span())), "");
     let (config, places) = read_root(&root, base);
     check_names(&source, &config, &places);
+    check_stores(&source, &config, &places);
     let findings = source.into_findings();
     if findings.is_empty() { Ok(config) } else { Err(findings) }
-}
-
-/// Where names stand in the file, for what is found after reading.
-#[derive(Default)]
-struct Places {
-    entities: Vec<(EntityName, Option<Range<usize>>)>,
-    endpoints: Vec<(EndpointName, Option<Range<usize>>)>,
-    sources: Vec<(EntityName, Option<Range<usize>>)>,
-    publish: Vec<(EntityName, Range<usize>)>,
 }
 
 fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
@@ -59,7 +59,7 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
         let queue = Queue {
             duplicate_window: table.duration("duplicate_window"),
             max_message_size: table.bytes("max_message_size").expect(DECLARED),
-            ..read_queue(&table, name.as_deref().unwrap_or_default().into())
+            ..read_queue(&table, name.as_deref().unwrap_or_default().into(), &mut places)
         };
         let Some(name) = name else { continue };
         places.entities.push((name.as_str().into(), table.span_of("name")));
@@ -81,28 +81,89 @@ fn read_root(root: &Table<'_, '_>, base: &Path) -> (Config, Places) {
             let Some(subscription) = inner.text("name") else { continue };
             let entity = EntityName::from(format!("{name}/{subscription}"));
             places.entities.push((entity.clone(), inner.span_of("name")));
-            subscriptions.push(Queue { filter: inner.text("filter"), ..read_queue(&inner, entity) });
+            let filter = inner.text_or_table("filter").and_then(|filter| read_filter(&inner, "filter", filter));
+            let rules: Vec<RuleSpec> = inner.tables("rules").iter().filter_map(read_subscription_rule).collect();
+            check_rules(&inner, &rules);
+            subscriptions.push(Queue { filter, rules, ..read_queue(&inner, entity, &mut places) });
         }
         topics.push(Topic {
             name: name.into(),
             duplicate_window: table.duration("duplicate_window"),
+            ttl: table.duration("ttl"),
             max_message_size: table.bytes("max_message_size").expect(DECLARED),
+            max_size: table.bytes("max_size"),
+            status: status(&table),
+            user_metadata: user_metadata(&table),
             subscriptions,
         });
     }
+    let servicebus = named(root, "servicebus", &keys::SERVICEBUS, |_, table| read_servicebus(table, base));
+    let stores = named(root, "store", &keys::STORE, |name, table| read_store(name, table, base));
     let endpoints = root.tables("endpoint").iter().filter_map(|table| read_endpoint(table, &mut places)).collect();
-    let mut handlers = BTreeMap::new();
-    for (name, value) in root.free("handler").into_iter().flatten() {
-        let path = format!("[handler.{}]", name.get_ref());
+    let handlers = named(root, "handler", &keys::HANDLER, |_, table| Some(read_handler(table, base)));
+    let handlers = handlers.into_iter().map(|(name, handler)| (HandlerName::from(name), handler)).collect();
+    (Config { file: None, host, embedded, queues, topics, servicebus, stores, endpoints, handlers }, places)
+}
+
+/// The tables `[kind.NAME]`, by name.
+fn named<T>(
+    root: &Table<'_, '_>,
+    kind: &str,
+    section: &'static Section,
+    read: impl Fn(&str, &Table<'_, '_>) -> Option<T>,
+) -> BTreeMap<String, T> {
+    let mut all = BTreeMap::new();
+    for (name, value) in root.free(kind).into_iter().flatten() {
+        let path = format!("[{kind}.{}]", name.get_ref());
         match value.get_ref().as_table() {
             Some(table) => {
-                let table = Table::new(root.source, &keys::HANDLER, Some((table, value.span())), path);
-                handlers.insert(HandlerName::from(name.get_ref().as_ref()), read_handler(&table, base));
+                let table = Table::new(root.source, section, Some((table, value.span())), path);
+                all.extend(read(name.get_ref(), &table).map(|one| (name.get_ref().to_string(), one)));
             }
             None => root.source.found(Some(value.span()), read::BAD_VALUE, format!("{path}: expected a table")),
         }
     }
-    (Config { file: None, host, embedded, queues, topics, endpoints, handlers }, places)
+    all
+}
+
+fn read_servicebus(table: &Table<'_, '_>, base: &Path) -> Option<ServiceBus> {
+    let connection = table.secret("connection").and_then(|text| {
+        ConnectionString::parse(&text)
+            .map_err(|error| table.source.found(table.span_of("connection"), read::SECRET, error.to_string()))
+            .ok()
+    });
+    let settle = match table.text("settle").as_deref() {
+        Some("link") => Settle::Link,
+        _ => Settle::Management,
+    };
+    Some(ServiceBus {
+        settle,
+        operation_timeout: table.duration("operation_timeout").expect(DECLARED),
+        idle_timeout: table.duration("idle_timeout").expect(DECLARED),
+        max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        administration_port: table.count("administration_port").and_then(|port| u16::try_from(port).ok()),
+        authorities: authorities(table, base),
+        connection: connection?,
+    })
+}
+
+fn read_store(name: &str, table: &Table<'_, '_>, base: &Path) -> Option<Database> {
+    if StoreRef::from_name(name) != StoreRef::Named(name.to_owned()) {
+        let text = format!("[store.{name}]: {name:?} is always there and needs no section; give this one another name");
+        table.source.found(table.span(), read::BAD_VALUE, text);
+    }
+    // There is one kind in this build; asking for it reports any other.
+    table.text("kind");
+    Some(Database {
+        pool: count(table, "pool"),
+        auto_create_table: table.boolean("auto_create_table").expect(DECLARED),
+        authorities: authorities(table, base),
+        url: table.secret("url")?,
+    })
+}
+
+fn authorities(table: &Table<'_, '_>, base: &Path) -> Vec<PathBuf> {
+    table.texts("authorities").unwrap_or_default().into_iter().map(|(file, _)| base.join(file)).collect()
 }
 
 fn unwritten<'a, 'i>(source: &'a Source<'i>, section: &'static Section) -> Table<'a, 'i> {
@@ -172,6 +233,8 @@ fn read_embedded(table: &Table<'_, '_>, base: &Path) -> Embedded {
         administration,
         plain_beyond_loopback,
         session_wait: table.duration("session_wait").expect(DECLARED),
+        link_idle: table.duration("link_idle").expect(DECLARED),
+        connection_idle: table.duration("connection_idle").expect(DECLARED),
         tls,
         keys,
     }
@@ -203,7 +266,29 @@ fn read_key(table: &Table<'_, '_>) -> Option<SharedKey> {
     })
 }
 
-fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {
+fn read_queue(table: &Table<'_, '_>, name: EntityName, places: &mut Places) -> Queue {
+    let mut onward = |key: &'static str| {
+        let target = table.text(key).map(EntityName::from)?;
+        let span = table.span_of(key);
+        // A subscription has a name of two parts, which is not one that can be forwarded to.
+        if target == name {
+            table.source.found(span, read::BAD_VALUE, format!("`{key}` of {:?} names itself", name.as_str()));
+        } else {
+            places.forwards.push((key, target.clone(), span));
+        }
+        Some(target)
+    };
+    let (forward_to, forward_dead_letters_to) = (onward("forward_to"), onward("forward_dead_letters_to"));
+    if forward_to.is_some() && table.boolean("requires_session").expect(DECLARED) {
+        table.source.found(
+            table.span_of("forward_to"),
+            read::BAD_VALUE,
+            format!(
+                "{:?} requires sessions, so it cannot forward: leave out `forward_to` or `requires_session`",
+                name.as_str()
+            ),
+        );
+    }
     Queue {
         name,
         requires_session: table.boolean("requires_session").expect(DECLARED),
@@ -213,7 +298,136 @@ fn read_queue(table: &Table<'_, '_>, name: EntityName) -> Queue {
         dead_letter_on_expiry: table.boolean("dead_letter_on_expiry").expect(DECLARED),
         duplicate_window: None,
         max_message_size: 0,
+        max_size: table.bytes("max_size"),
+        status: status(table),
+        forward_to,
+        forward_dead_letters_to,
+        user_metadata: user_metadata(table),
         filter: None,
+        rules: Vec::new(),
+    }
+}
+
+fn status(table: &Table<'_, '_>) -> EntityStatus {
+    match table.text("status").expect(DECLARED).as_str() {
+        "disabled" => EntityStatus::Disabled,
+        "send-disabled" => EntityStatus::SendDisabled,
+        "receive-disabled" => EntityStatus::ReceiveDisabled,
+        _ => EntityStatus::Active,
+    }
+}
+
+fn user_metadata(table: &Table<'_, '_>) -> Option<String> {
+    const MOST: usize = 1_024;
+    let text = table.text("user_metadata")?;
+    let length = text.chars().count();
+    if length > MOST {
+        let problem = format!("`user_metadata` has {length} characters; at most {MOST} are taken");
+        table.source.found(table.span_of("user_metadata"), read::BAD_VALUE, problem);
+    }
+    Some(text)
+}
+
+/// A filter, which is tried out, so that a wrong one is told with its place.
+fn read_filter(table: &Table<'_, '_>, key: &str, filter: TextOrTable<'_, '_>) -> Option<FilterSpec> {
+    let filter = match filter {
+        TextOrTable::Text(text) => FilterSpec::Sql(text),
+        TextOrTable::Table(table) => FilterSpec::Correlation(Box::new(read_correlation(&table)?)),
+    };
+    check_rule(table, key, &RuleSpec::new(DEFAULT_RULE, filter.clone())).then_some(filter)
+}
+
+fn check_rule(table: &Table<'_, '_>, key: &str, rule: &RuleSpec) -> bool {
+    let checked = rule.validate();
+    if let Err(error) = &checked {
+        table.source.found(
+            table.span_of(key),
+            read::BAD_VALUE,
+            format!("`{key}`, at character {}: {}", error.position, error.problem),
+        );
+    }
+    checked.is_ok()
+}
+
+fn read_correlation(table: &Table<'_, '_>) -> Option<Correlation> {
+    let mut properties = BTreeMap::new();
+    for (name, value) in table.free("properties").into_iter().flatten() {
+        let wanted = match value.get_ref() {
+            DeValue::String(text) => FilterValue::Text(text.to_string()),
+            DeValue::Boolean(flag) => FilterValue::Bool(*flag),
+            DeValue::Integer(number) => {
+                let whole = i64::from_str_radix(&number.as_str().replace('_', ""), number.radix());
+                whole.map_or_else(|_| FilterValue::Text(number.to_string()), FilterValue::Int)
+            }
+            DeValue::Float(number) => {
+                let real = number.as_str().replace('_', "").parse();
+                real.map_or_else(|_| FilterValue::Text(number.to_string()), FilterValue::Double)
+            }
+            _ => {
+                let text = format!(
+                    "`{}` in `properties` of a filter: it takes texts, numbers, true and false",
+                    name.get_ref()
+                );
+                table.source.found(Some(value.span()), read::BAD_VALUE, text);
+                continue;
+            }
+        };
+        properties.insert(name.get_ref().to_string(), wanted);
+    }
+    let correlation = Correlation {
+        message_id: table.text("message_id"),
+        session_id: table.text("session_id"),
+        subject: table.text("subject"),
+        content_type: table.text("content_type"),
+        correlation_id: table.text("correlation_id"),
+        to: table.text("to"),
+        reply_to: table.text("reply_to"),
+        reply_to_session_id: table.text("reply_to_session_id"),
+        properties,
+    };
+    if correlation == Correlation::default() {
+        table.source.found(
+            table.span(),
+            read::BAD_VALUE,
+            "a filter that compares nothing lets everything through; leave it out",
+        );
+        return None;
+    }
+    Some(correlation)
+}
+
+fn read_subscription_rule(table: &Table<'_, '_>) -> Option<RuleSpec> {
+    let name = table.text("name");
+    let filter = match table.text_or_table("filter") {
+        Some(filter) => read_filter(table, "filter", filter),
+        None => Some(FilterSpec::All),
+    };
+    let action = table.text("action").map(Into::into);
+    let (name, filter) = (name?, filter?);
+    // Its name and its action; the filter has been looked at.
+    let named = check_rule(table, "name", &RuleSpec::new(name.as_str(), FilterSpec::All));
+    let acts = action.is_none()
+        || check_rule(
+            table,
+            "action",
+            &RuleSpec { action: action.clone(), ..RuleSpec::new(DEFAULT_RULE, FilterSpec::All) },
+        );
+    (named && acts).then_some(RuleSpec { name, filter, action })
+}
+
+fn check_rules(table: &Table<'_, '_>, rules: &[RuleSpec]) {
+    if table.has("filter") && table.has("rules") {
+        let text = "a subscription has `filter` or `rules`, not both; the filter can be one of the rules";
+        table.source.found(table.span_of("filter"), read::BAD_VALUE, text);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        if rules[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&rule.name)) {
+            table.source.found(
+                table.span_of("rules"),
+                read::TWICE,
+                format!("there are two rules named {:?}", rule.name),
+            );
+        }
     }
 }
 
@@ -230,16 +444,24 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
     if let Some(name) = &name {
         places.endpoints.push((name.as_str().into(), table.span_of("name")));
     }
-    let source = table.table("source").and_then(|source| read_source(&source));
+    let source = table.table("source").and_then(|source| read_source(&source, name.as_deref().unwrap_or_default()));
+    let (source, remote) = source.map_or((None, None), |(source, remote)| (Some(source), remote));
     if let Some(source) = &source {
-        places.sources.push((source.clone(), table.span_of("source")));
+        let transport = remote.as_ref().map(|remote| remote.transport.clone());
+        places.sources.push((transport, source.clone(), table.span_of("source")));
     }
     let publish = table.texts("publish").map(|names| {
-        places.publish.extend(names.iter().map(|(name, span)| (EntityName::from(name.as_str()), span.clone())));
+        // What a namespace has is not known here.
+        let here = names.iter().filter(|_| remote.is_none());
+        places.publish.extend(here.map(|(name, span)| (EntityName::from(name.as_str()), span.clone())));
         names.into_iter().map(|(name, _)| name.into()).collect()
     });
+    let resolver = table.text("resolver").map(|name| (EntityName::from(name), table.span_of("resolver")));
+    if let (Some((name, Some(span))), None) = (&resolver, &remote) {
+        places.publish.push((name.clone(), span.clone()));
+    }
     let handlers = table.texts("handlers");
-    let store = store_kind(table);
+    let store = StoreRef::from_name(&table.text("store").expect(DECLARED));
     if handlers.as_ref().is_some_and(Vec::is_empty) {
         table.source.found(
             table.span_of("handlers"),
@@ -252,46 +474,65 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
         source: source.clone().unwrap_or_else(|| "".into()),
         concurrency: count(table, "concurrency"),
         handlers: handlers.unwrap_or_default().into_iter().map(|(name, _)| name.into()).collect(),
-        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox, store)),
+        remote,
+        inbox: table.table("inbox").map(|inbox| read_inbox(&inbox, &store)),
         retry: table.table("retry").map(|retry| read_retry(&retry)),
         store,
+        single_host: table.boolean("single_host").expect(DECLARED),
         publish,
+        resolver: resolver.map(|(name, _)| name),
         host_ended_limit: count(table, "host_ended_limit"),
     };
     (name.is_some() && source.is_some()).then_some(endpoint)
 }
 
-fn read_source(table: &Table<'_, '_>) -> Option<EntityName> {
-    match (table.text("queue"), table.text("topic"), table.text("subscription")) {
-        (Some(queue), None, None) => Some(queue.into()),
-        (None, Some(topic), Some(subscription)) => Some(format!("{topic}/{subscription}").into()),
+/// What is received from, and where it is.
+fn read_source(table: &Table<'_, '_>, endpoint: &str) -> Option<(EntityName, Option<Remote>)> {
+    let (queue, topic, subscription) = (table.text("queue"), table.text("topic"), table.text("subscription"));
+    let (source, subscription) = match (queue, topic, subscription) {
+        (Some(queue), None, None) => (EntityName::from(queue), None),
+        (None, Some(topic), Some(name)) => (
+            EntityName::from(format!("{topic}/{name}")),
+            Some(Subscription { topic: topic.into(), name, filter: table.text("filter") }),
+        ),
         _ => {
             table.source.found(
                 table.span(),
                 read::BAD_VALUE,
                 "a source is { queue = NAME } or { topic = NAME, subscription = NAME }",
             );
-            None
+            return None;
         }
+    };
+    if subscription.is_none() && table.has("filter") {
+        table.source.found(table.span_of("filter"), read::BAD_VALUE, "`filter` of a source is for a subscription");
     }
+    let Some(transport) = table.text("transport") else {
+        for name in ["filter", "requires_session", "lock_duration", "max_delivery_count"] {
+            if table.has(name) {
+                let text =
+                    format!("`{name}` of a source is for Service Bus; the embedded engine's entity says it itself");
+                table.source.found(table.span_of(name), read::BAD_VALUE, text);
+            }
+        }
+        return Some((source, None));
+    };
+    // P21: what the endpoint sends to itself must not reach another subscriber of the topic.
+    let source = if subscription.is_some() { EntityName::from(endpoint) } else { source };
+    let remote = Remote {
+        transport,
+        subscription,
+        requires_session: table.boolean("requires_session").expect(DECLARED),
+        lock_duration: table.duration("lock_duration").expect(DECLARED),
+        max_delivery_count: count(table, "max_delivery_count"),
+    };
+    Some((source, Some(remote)))
 }
 
-fn store_kind(table: &Table<'_, '_>) -> StoreKind {
-    match table.text("store").as_deref() {
-        Some("memory") => StoreKind::Memory,
-        _ => StoreKind::Embedded,
-    }
-}
-
-fn read_inbox(table: &Table<'_, '_>, otherwise: StoreKind) -> Inbox {
+fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
     // There is one mode in this build; asking for it reports any other.
     table.text("mode");
-    let store = match table.text("store").as_deref() {
-        Some("memory") => StoreKind::Memory,
-        Some(_) => StoreKind::Embedded,
-        None => otherwise,
-    };
-    if store != otherwise {
+    if table.text("store").is_some_and(|store| StoreRef::from_name(&store) != *otherwise) {
         table.source.found(
             table.span_of("store"),
             read::NOT_YET,
@@ -456,63 +697,14 @@ fn json(value: &DeValue<'_>) -> serde_json::Value {
     }
 }
 
-/// Names that are there twice, and names that stand for nothing.
-fn check_names(source: &Source<'_>, config: &Config, places: &Places) {
-    for (index, (name, span)) in places.entities.iter().enumerate() {
-        if places.entities[..index].iter().any(|(other, _)| other == name) {
-            source.found(span.clone(), read::TWICE, format!("there are two entities named {:?}", name.as_str()));
-        }
-    }
-    for (index, (name, span)) in places.endpoints.iter().enumerate() {
-        if places.endpoints[..index].iter().any(|(other, _)| other == name) {
-            source.found(span.clone(), read::TWICE, format!("there are two endpoints named {:?}", name.as_str()));
-        }
-    }
-    for (index, (name, span)) in places.sources.iter().enumerate() {
-        if places.sources[..index].iter().any(|(other, _)| other == name) {
-            let text = format!(
-                "two endpoints read {:?}, so each would get only some of its messages; give each its own queue or subscription",
-                name.as_str()
-            );
-            source.found(span.clone(), read::TWICE, text);
-        }
-        let readable = places
-            .entities
-            .iter()
-            .map(|(entity, _)| entity)
-            .filter(|entity| config.topics.iter().all(|topic| topic.name != **entity));
-        unknown(source, name, span.clone(), readable);
-    }
-    for (name, span) in &places.publish {
-        unknown(source, name, Some(span.clone()), config.entities());
-    }
-}
-
-fn unknown<'n>(
-    source: &Source<'_>,
-    name: &EntityName,
-    span: Option<Range<usize>>,
-    known: impl Iterator<Item = &'n EntityName>,
-) {
-    let known: Vec<&str> = known.map(EntityName::as_str).collect();
-    if known.contains(&name.as_str()) {
-        return;
-    }
-    let (kind, fix) = match name.as_str().split_once('/') {
-        Some((topic, subscription)) => {
-            ("subscription", format!("add {{ name = {subscription:?} }} to the subscriptions of topic {topic:?}"))
-        }
-        None => ("queue", format!("add [[queue]] name = {:?}", name.as_str())),
-    };
-    let advice = nearest(name.as_str(), known.into_iter()).map_or(fix, |near| format!("did you mean {near:?}?"));
-    source.found(span, read::UNKNOWN_NAME, format!("there is no {kind} {:?}; {advice}", name.as_str()));
-}
-
 /// A queue or subscription with every setting at its default.
 pub(crate) fn default_queue(name: &str) -> Queue {
     let source = Source::new("", Path::new("."));
     let table = unwritten(&source, &keys::QUEUE);
-    Queue { max_message_size: table.bytes("max_message_size").expect(DECLARED), ..read_queue(&table, name.into()) }
+    Queue {
+        max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        ..read_queue(&table, name.into(), &mut Places::default())
+    }
 }
 
 pub(crate) fn default_topic(name: &str) -> Topic {
@@ -521,7 +713,11 @@ pub(crate) fn default_topic(name: &str) -> Topic {
     Topic {
         name: name.into(),
         duplicate_window: None,
+        ttl: None,
         max_message_size: table.bytes("max_message_size").expect(DECLARED),
+        max_size: None,
+        status: EntityStatus::Active,
+        user_metadata: None,
         subscriptions: Vec::new(),
     }
 }
@@ -535,10 +731,13 @@ pub(crate) fn default_endpoint(name: &str, entity: EntityName) -> Endpoint {
         source: entity,
         concurrency: count(&table, "concurrency"),
         handlers: Vec::new(),
-        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX), StoreKind::default())),
+        remote: None,
+        inbox: Some(read_inbox(&unwritten(&source, &keys::INBOX), &StoreRef::default())),
         retry: None,
-        store: StoreKind::Embedded,
+        store: StoreRef::Embedded,
+        single_host: false,
         publish: None,
+        resolver: None,
         host_ended_limit: count(&table, "host_ended_limit"),
     }
 }

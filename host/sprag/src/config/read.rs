@@ -354,6 +354,26 @@ impl<'a, 'i> Table<'a, 'i> {
         tables
     }
 
+    /// A text, or a table within this one.
+    pub(crate) fn text_or_table(&self, name: &str) -> Option<TextOrTable<'a, 'i>> {
+        let Kind::TextOrTable(section) = self.key(name).kind else { unreachable!("{name} is no text or table") };
+        let value = self.written(name)?;
+        match value.get_ref() {
+            DeValue::String(text) if text.is_empty() => self.bad(name, value.span(), "it is empty"),
+            DeValue::String(text) => return Some(TextOrTable::Text(text.to_string())),
+            DeValue::Table(table) => {
+                let table = Table::new(self.source, section, Some((table, value.span())), self.within(name));
+                return Some(TextOrTable::Table(table));
+            }
+            other => {
+                let text =
+                    format!("expected a text such as {}, or a table, not {}", self.key(name).example, described(other));
+                self.bad(name, value.span(), text);
+            }
+        }
+        None
+    }
+
     /// A table whose keys nobody here knows.
     pub(crate) fn free(&self, name: &str) -> Option<&'a DeTable<'i>> {
         let value = self.written(name)?;
@@ -367,6 +387,12 @@ impl<'a, 'i> Table<'a, 'i> {
     fn within(&self, name: &str) -> String {
         if self.path.is_empty() { format!("[{name}]") } else { format!("`{name}` of {}", self.path) }
     }
+}
+
+/// What stands where both are allowed.
+pub(crate) enum TextOrTable<'a, 'i> {
+    Text(String),
+    Table(Table<'a, 'i>),
 }
 
 fn as_text<'v>(value: &'v DeValue<'_>) -> Result<&'v str, String> {

@@ -25,6 +25,10 @@ pub(crate) fn sample() -> String {
         &["subscriptions = [{ name = \"billing\", requires_session = true, filter = \"EventTypeId LIKE 'Order%'\" }]"],
     );
     inline(&mut text, "subscriptions", &keys::SUBSCRIPTION);
+    inline(&mut text, "subscriptions.rules", &keys::SUBSCRIPTION_RULE);
+    inline(&mut text, "subscriptions.filter", &keys::CORRELATION);
+    section(&mut text, "# [servicebus.prod]", &keys::SERVICEBUS, &[]);
+    section(&mut text, "# [store.main]", &keys::STORE, &[]);
     section(
         &mut text,
         "[[endpoint]]",
@@ -35,6 +39,7 @@ pub(crate) fn sample() -> String {
             "retry = { base = \"10s\", max = \"5m\", attempts = 5 }",
         ],
     );
+    inline(&mut text, "source", &keys::SOURCE);
     inline(&mut text, "inbox", &keys::INBOX);
     inline(&mut text, "retry", &keys::RETRY);
     inline(&mut text, "retry.rules", &keys::RULE);
@@ -52,7 +57,8 @@ fn section(text: &mut String, header: &str, section: &Section, written: &[&str])
             Some(line) => {
                 let _ = writeln!(text, "{line}");
             }
-            None if key.required => {
+            // In a section that is left out, so is what it needs.
+            None if key.required && !header.starts_with('#') => {
                 let _ = writeln!(text, "{} = {}", key.name, key.example);
             }
             None => {

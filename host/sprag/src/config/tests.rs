@@ -78,10 +78,7 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "[host]\ncontrol_key = \"env:SPRAG_TEST_NOT_SET\"\n",
             "the environment variable SPRAG_TEST_NOT_SET is not set",
         ),
-        (
-            "[servicebus.prod]\nconnection = \"env:SERVICEBUS_CONNECTION\"\n",
-            "sprag.toml:1:2: `servicebus` in the file is not in this build yet [SPR0103]",
-        ),
+        ("[webhook]\nurl = \"x\"\n", "sprag.toml:1:2: `webhook` in the file is not in this build yet [SPR0103]"),
         ("[embedded]\nlisten = \"on\"\n", "\"on\" is neither an address such as \"127.0.0.1:5672\" nor \"off\""),
         ("[embedded]\nlisten = \"0.0.0.0:5672\"\n", "plain AMQP shows keys and messages on the way"),
         (
@@ -94,6 +91,7 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "[embedded]\nkeys = [{ name = \"k\", key = \"env:HOME\", rights = [\"read\"] }]\n",
             "there is no right \"read\"; there are send, listen, manage",
         ),
+        ("[embedded]\nlink_idle = \"0s\"\n", "\"0s\" is not between 1s and 3650d"),
         ("[embedded]\ntls = { listen = \"127.0.0.1:5671\" }\n", "needs `certificate`"),
         ("[[queue]]\nname = \"q\"\nmax_delivery_count = 0\n", "0 is not between 1 and 2000"),
         ("[[queue]]\nrequires_session = true\n", "[[queue]] needs `name`, for instance name = \"orders\" [SPR0105]"),
@@ -102,6 +100,76 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "sprag.toml:4:8: there are two entities named \"a\" [SPR0107]",
         ),
         ("[[queue]]\nname = \"a\\u0007\"\n", "has control characters"),
+        (
+            "[[queue]]\nname = \"q\"\nforward_too = \"r\"\n",
+            "sprag.toml:3:1: unknown key `forward_too` in [[queue]] \"q\"; did you mean `forward_to`? [SPR0102]",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\nstatus = \"send-disable\"\n",
+            "\"send-disable\" is not one of active, disabled, send-disabled, receive-disabled; did you mean \"send-disabled\"?",
+        ),
+        ("[[queue]]\nname = \"q\"\nmax_size = \"1B\"\n", "\"1B\" is not between 1KiB and 16TiB"),
+        (
+            "[[queue]]\nname = \"q\"\nforward_to = \"q\"\n",
+            "sprag.toml:3:14: `forward_to` of \"q\" names itself [SPR0104]",
+        ),
+        (
+            "[[queue]]\nname = \"orders\"\n[[queue]]\nname = \"q\"\nforward_dead_letters_to = \"order\"\n",
+            "sprag.toml:5:27: there is no queue \"order\"; did you mean \"orders\"? [SPR0106]",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\nforward_to = \"t/s\"\n[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\" }]\n",
+            "`forward_to` names the subscription \"t/s\"; messages go on to queues and topics",
+        ),
+        (
+            "[[queue]]\nname = \"r\"\n[[queue]]\nname = \"q\"\nforward_to = \"r\"\nrequires_session = true\n",
+            "\"q\" requires sessions, so it cannot forward",
+        ),
+        (
+            "[[queue]]\nname = \"r\"\n[[queue]]\nname = \"q\"\nforward_to = \"r\"\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\n",
+            "sprag.toml:8:10: endpoint \"e\" would get nothing: its source forwards its messages [SPR0104]",
+        ),
+        ("[[topic]]\nname = \"t\"\nforward_to = \"q\"\n", "unknown key `forward_to` in [[topic]] \"t\""),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = \"a = \" }]\n",
+            "sprag.toml:3:41: `filter`, at character 5: ",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = 3 }]\n",
+            "`filter` in `subscriptions` of [[topic]] \"t\" \"s\": expected a text such as \"EventTypeId LIKE 'Order%'\", or a table, not the number 3",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = { subjct = \"x\" } }]\n",
+            "unknown key `subjct` in `filter` of `subscriptions` of [[topic]] \"t\" \"s\"; did you mean `subject`?",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = {} }]\n",
+            "a filter that compares nothing lets everything through",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = { properties = { a = [1] } } }]\n",
+            "`a` in `properties` of a filter: it takes texts, numbers, true and false",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", filter = \"a = 1\", rules = [{ name = \"r\" }] }]\n",
+            "a subscription has `filter` or `rules`, not both",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"r\" }, { name = \"R\" }] }]\n",
+            "there are two rules named \"R\" [SPR0107]",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ filter = \"a = 1\" }] }]\n",
+            "needs `name`, for instance name = \"big\"",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"r\", action = \"a = 1\" }] }]\n",
+            "`action`, at character 1: ",
+        ),
+        (
+            "[[topic]]\nname = \"t\"\nsubscriptions = [{ name = \"s\", rules = [{ name = \"a/b\" }] }]\n",
+            "the rule's name \"a/b\" is not one",
+        ),
         ("[queue]\nname = \"a\"\n", "write [[queue]], not a value of type table"),
         (
             "[[endpoint]]\nname = \"e\"\nsource = { queue = \"order\" }\n[[queue]]\nname = \"orders\"\n",
@@ -167,10 +235,16 @@ fn two_endpoints_on_one_source_are_refused() {
 #[test]
 fn the_sample_can_be_used() {
     right(&sample());
+    let folder = secrets();
+    let secret = |name: &str| format!("file:{}", folder.path().join(name).display());
     let all: String = sample()
-        // A section that is left out, and a secret that is there.
+        // Sections that are left out, and secrets that are there.
         .replace("# [embedded]", "[embedded]")
+        .replace("# [servicebus.prod]", "[servicebus.prod]")
+        .replace("# [store.main]", "[store.main]")
         .replace("env:SPRAG_KEY", "env:HOME")
+        .replace("env:SERVICEBUS_CONNECTION", &secret("connection.txt"))
+        .replace("env:DATABASE_URL", &secret("url.txt"))
         .lines()
         .map(|line| {
             match line.strip_prefix("# ").filter(|rest| {
@@ -181,9 +255,10 @@ fn the_sample_can_be_used() {
             }
         })
         .collect();
-    let mut all = all.replace("requires_session = false\n", "");
+    // The sample's queue has sessions.
+    let mut all = all.replace("requires_session = false\n", "").replace("forward_to = \"invoices\"\n", "");
     // What the sample's examples point to.
-    all.push_str("\n[[queue]]\nname = \"invoices\"\n");
+    all.push_str("\n[[queue]]\nname = \"invoices\"\n[[queue]]\nname = \"Resolver\"\n");
     right(&all);
 }
 
@@ -195,18 +270,31 @@ fn the_sample_in_docs_is_fresh() {
     assert_eq!(text, sample(), "docs/sprag.toml is stale: sprag check --print-sample > docs/sprag.toml");
 }
 
+/// What the documentation shows of entities can be used as it is.
+#[test]
+fn the_entities_in_docs_are_right() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/azure-sdk.md");
+    let text = std::fs::read_to_string(&file).expect("docs/azure-sdk.md");
+    let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of TOML");
+    let config = right(block);
+    assert_eq!(config.topics[0].subscriptions[0].rules.len(), 2);
+    assert_eq!(config.topics[0].subscriptions[1].forward_to, Some("letters".into()));
+}
+
 /// A section that the reader knows and the sample forgets would be found by nobody.
 #[test]
 fn the_sample_shows_every_section() {
     fn tables(section: &'static keys::Section) -> Vec<&'static str> {
         let inner = |key: &'static keys::Key| match key.kind {
-            keys::Kind::Table(inner) | keys::Kind::Tables(inner) => [vec![key.name], tables(inner)].concat(),
+            keys::Kind::Table(inner) | keys::Kind::Tables(inner) | keys::Kind::TextOrTable(inner) => {
+                [vec![key.name], tables(inner)].concat()
+            }
             _ => Vec::new(),
         };
         section.keys.iter().flat_map(inner).collect()
     }
     let text = sample();
-    for name in tables(&keys::ROOT).into_iter().chain(tables(&keys::HANDLER)).filter(|name| *name != "source") {
+    for name in tables(&keys::ROOT).into_iter().chain(tables(&keys::HANDLER)) {
         let shown = [format!("[{name}]"), format!("Keys of `{name}`"), format!(".{name}`: ")];
         assert!(shown.iter().any(|shown| text.contains(shown)), "the sample does not show {name}");
     }
@@ -227,12 +315,14 @@ fn defaults_of_the_key_table_are_right() {
                 keys::Kind::AddressOrOff => drop(table.address_or_off(key.name)),
                 keys::Kind::Text | keys::Kind::Name | keys::Kind::Choice(_) => drop(table.text(key.name)),
                 keys::Kind::Table(inner) | keys::Kind::Tables(inner) => walk(inner),
+                keys::Kind::TextOrTable(inner) => walk(inner),
                 keys::Kind::Secret | keys::Kind::Names | keys::Kind::Texts | keys::Kind::Free => {}
             }
         }
     }
-    walk(&keys::ROOT);
-    walk(&keys::HANDLER);
+    for section in [&keys::ROOT, &keys::HANDLER, &keys::SERVICEBUS, &keys::STORE] {
+        walk(section);
+    }
 }
 
 /// Case A62: retention against the longest bounded way back, and the unbounded ones by name, once.
@@ -274,4 +364,88 @@ fn without_a_file_conflicting_handlers_get_an_endpoint_each() {
         .collect();
     assert_eq!(endpoints, [("shop", "shop/shop", 1), ("shop-a", "shop/shop-a", 1), ("shop-b", "shop/shop-b", 1)]);
     assert_eq!(config.entities().map(EntityName::as_str).collect::<Vec<_>>(), ["shop"], "one place to send to");
+}
+
+/// A folder with the secrets that `FAR` points to.
+fn secrets() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let connection = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=geheim";
+    for (name, text) in [("connection.txt", connection), ("url.txt", "postgres://u:geheim@h/d"), ("key.txt", "k")] {
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    folder
+}
+
+const FAR: &str = r#"
+[host]
+control_key = "file:key.txt"
+
+[servicebus.prod]
+connection = "file:connection.txt"
+
+[store.main]
+kind = "postgres"
+url = "file:url.txt"
+
+[[endpoint]]
+name = "billing"
+source = { topic = "shop", subscription = "bills", filter = "EventTypeId LIKE 'Order%'", transport = "prod", lock_duration = "1m" }
+store = "main"
+inbox = {}
+publish = ["invoices"]
+"#;
+
+/// P21: a subscription on Service Bus forwards into a queue of the endpoint's, which is what is received from.
+#[test]
+fn a_source_on_service_bus() {
+    let folder = secrets();
+    let config =
+        parse::parse(FAR, folder.path()).unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }));
+    let endpoint = &config.endpoints[0];
+    assert_eq!(endpoint.source.as_str(), "billing");
+    let remote = endpoint.remote.as_ref().expect("it is on Service Bus");
+    assert_eq!((remote.transport.as_str(), remote.requires_session), ("prod", true));
+    assert_eq!((remote.lock_duration, remote.max_delivery_count), (Duration::from_secs(60), 10));
+    let subscription = remote.subscription.as_ref().expect("it is one of a topic");
+    assert_eq!((subscription.topic.as_str(), subscription.name.as_str()), ("shop", "bills"));
+    assert_eq!(endpoint.store, StoreRef::Named("main".to_owned()));
+    assert_eq!(config.servicebus["prod"].connection.host, "ns.servicebus.windows.net");
+    assert!(!format!("{config:?}").contains("geheim"), "no secret is shown");
+    let warnings = config.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("\"billing\" has no ttl"), "{}", warnings[0]);
+}
+
+/// P34, P31, and sections that are named and not there: each with what to do.
+#[test]
+fn what_a_source_on_service_bus_needs() {
+    let folder = secrets();
+    let wrong = |text: &str| {
+        let findings = parse::parse(text, folder.path()).expect_err("this is wrong");
+        Wrong { file: FILE.into(), findings }.to_string()
+    };
+    for (from, to, expected) in [
+        ("store = \"main\"\n", "", "give it a store that all of them use"),
+        ("store = \"main\"\n", "store = \"memory\"\n", "give it a store that all of them use"),
+        ("store = \"main\"\n", "store = \"mian\"\n", "there is no [store.mian]; did you mean \"main\"? [SPR0106]"),
+        ("transport = \"prod\"", "transport = \"test\"", "there is no [servicebus.test]; add [servicebus.test] with"),
+        ("control_key = \"file:key.txt\"\n", "", "[host] needs `control_key`"),
+        (", transport = \"prod\"", "", "`filter` of a source is for Service Bus"),
+        ("kind = \"postgres\"", "kind = \"postgress\"", "did you mean \"postgres\"?"),
+        ("url = \"file:url.txt\"", "url = \"postgres://u:p@h/d\"", "secrets are not written here"),
+        ("[store.main]", "[store.memory]", "\"memory\" is always there and needs no section"),
+        (
+            "topic = \"shop\", subscription = \"bills\"",
+            "queue = \"bills\"",
+            "`filter` of a source is for a subscription",
+        ),
+        ("file:connection.txt", "file:key.txt", "the connection string has a part without `=`"),
+    ] {
+        assert!(FAR.contains(from), "{from}");
+        let got = wrong(&FAR.replace(from, to));
+        assert!(got.contains(expected), "{to}\n  got: {got}\n  not: {expected}");
+        assert!(!got.contains("geheim"), "no secret is shown: {got}");
+    }
+    let alone = FAR.replace("store = \"main\"\n", "single_host = true\n");
+    assert!(parse::parse(&alone, folder.path()).is_ok(), "who promises to be alone may keep its records here");
 }

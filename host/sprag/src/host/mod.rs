@@ -6,6 +6,7 @@
 //! Order at start: the data folder first, because whoever holds it decides whether anything else may happen; then the port; then handlers and
 //! endpoints; last the file that tells the other verbs where the host is. At the end the same backwards.
 
+mod entities;
 mod handlers;
 mod network;
 pub(crate) mod parts;
@@ -22,7 +23,6 @@ use sprag_broker::Engine;
 use sprag_console::Console;
 use sprag_core::{ids::HandlerName, seal::Seal};
 use sprag_runtime::{Mode, Registry};
-use sprag_store::Store;
 use sprag_worker::{
     Left, Running, Stop, Worker, WorkerConfig,
     handlers::Registered,
@@ -36,6 +36,7 @@ use tokio::{
 };
 
 pub(crate) use handlers::Board;
+use parts::Parts;
 
 use crate::{
     config::Config,
@@ -144,11 +145,12 @@ async fn start(plan: &mut Plan) -> Result<Started, Failure> {
         registry.set_endpoints(parts::handlers_of(&plan.config));
     }
     parts::declare(&engine, &plan.config).await?;
+    parts::refuse_unsafe_topology(&plan.config).await?;
 
     let seal = Seal::new(&parts::control_key(&plan.config)?);
     let (stop, stopped) = Stop::new();
-    let embedded: Arc<dyn Store> = Arc::new(engine.clone());
-    let endpoints = parts::endpoints(&engine, &embedded, &plan.config);
+    let parts = Parts::build(&engine, &plan.config).await?;
+    let endpoints = parts.endpoints(&plan.config);
     let served_by = Arc::new(Registered(Arc::clone(&registry)));
     let lifecycle = Signals::default();
     let following = say::follow(&lifecycle, plan.show);
@@ -166,8 +168,7 @@ async fn start(plan: &mut Plan) -> Result<Started, Failure> {
         .map_err(|error| Failure::failed(error.to_string()).code("SPR0406"))?;
     let operations = Operating::new(HostConfig {
         endpoints,
-        transport: Arc::new(engine.clone()),
-        enqueuing_store: Some(embedded),
+        transports: parts.transports(),
         handlers: served_by,
         listing: Arc::new(handlers::Listing { registry: Arc::clone(&registry), board }),
         seal,

@@ -148,6 +148,8 @@ async fn gateway(config: &Embedded, access: &Access, engine: &Engine) -> Result<
         plain_beyond_loopback: config.plain_beyond_loopback,
         access: access.clone(),
         session_wait: config.session_wait,
+        link_idle: Some(config.link_idle),
+        connection_idle: Some(config.connection_idle),
         clock: clock(),
         ..amqp::Config::default()
     };

@@ -1,20 +1,31 @@
 //! The parts of a host, made from its configuration.
 
 use std::{
-    collections::BTreeSet, fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf, sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
-use sprag_broker::{DeclareError, Engine, EntityKind, EntitySpec, FilterSpec, OpenError, Options};
+use sprag_broker::{DeclareError, Engine, OpenError, Options};
 use sprag_core::ids::EntityName;
+use sprag_databases::postgres::{self, PostgresStore};
 use sprag_runtime::{Destinations, Runtime, RuntimeConfig, registry::EndpointHandlers};
+use sprag_servicebus::{administration, topology::Severity};
 use sprag_store::{Store, memory::MemoryStore};
-use sprag_transport::{Committer, Transport, ordered::Ordered};
+use sprag_transport::{Committer, EntitySettings, Transport, ordered::Ordered};
 use sprag_worker::{EndpointConfig, InboxConfig};
 
+use tracing::{info, warn};
+
+use super::entities;
 use crate::{
-    config::{self, Config, StoreKind},
+    config::{self, Config, StoreRef},
     failure::{Exit, Failure},
+    namespaces,
 };
 
 /// First pause before a delivery that ended transiently comes again.
@@ -34,20 +45,7 @@ pub(super) async fn open(config: &Config) -> Result<Engine, Failure> {
 }
 
 pub(super) async fn declare(engine: &Engine, config: &Config) -> Result<(), Failure> {
-    let mut specs: Vec<EntitySpec> =
-        config.queues.iter().map(|queue| spec(queue, EntityKind::Queue, queue.max_message_size)).collect();
-    for topic in &config.topics {
-        specs.push(EntitySpec {
-            duplicate_detection: topic.duplicate_window,
-            max_message_size: topic.max_message_size,
-            ..EntitySpec::topic(topic.name.clone())
-        });
-        for subscription in &topic.subscriptions {
-            let filter = subscription.filter.clone().map_or(FilterSpec::All, FilterSpec::Sql);
-            specs.push(spec(subscription, EntityKind::Subscription(filter), topic.max_message_size));
-        }
-    }
-    engine.declare(specs).await.map_err(|error| match error {
+    engine.declare(entities::specs(config)).await.map_err(|error| match error {
         DeclareError::Store(error) => Failure::failed(error.to_string()).code("SPR0406"),
         error => {
             let place = config.file.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
@@ -56,80 +54,193 @@ pub(super) async fn declare(engine: &Engine, config: &Config) -> Result<(), Fail
     })
 }
 
-fn spec(queue: &config::Queue, kind: EntityKind, max_message_size: u64) -> EntitySpec {
-    EntitySpec {
-        kind,
-        requires_session: queue.requires_session,
-        lock_duration: queue.lock_duration,
-        max_delivery_count: queue.max_delivery_count,
-        default_ttl: queue.ttl,
-        dead_letter_on_expiry: queue.dead_letter_on_expiry,
-        duplicate_detection: queue.duplicate_window,
-        max_message_size,
-        ..EntitySpec::queue(queue.name.clone())
+/// What endpoints are put together from: transports and stores, each once.
+pub(super) struct Parts {
+    engine: Engine,
+    near: Arc<dyn Transport>,
+    remote: BTreeMap<String, Arc<dyn Transport>>,
+    embedded: Arc<dyn Store>,
+    memory: Arc<dyn Store>,
+    databases: BTreeMap<String, Arc<dyn Store>>,
+}
+
+impl Parts {
+    /// Opens what endpoints use. A namespace that cannot be reached is no error: it is tried again. A database has to answer once, because
+    /// nothing is known of its tables before.
+    pub(super) async fn build(engine: &Engine, config: &Config) -> Result<Self, Failure> {
+        let mut remote: BTreeMap<String, Arc<dyn Transport>> = BTreeMap::new();
+        for (name, namespace) in &config.servicebus {
+            remote.insert(name.clone(), Arc::new(namespaces::transport(config, name, namespace)?));
+        }
+        let mut databases = BTreeMap::new();
+        for (name, database) in &config.stores {
+            databases.insert(name.clone(), open_database(name, database).await?);
+        }
+        Ok(Self {
+            near: Arc::new(engine.clone()),
+            embedded: Arc::new(engine.clone()),
+            memory: Arc::new(MemoryStore::new()),
+            engine: engine.clone(),
+            remote,
+            databases,
+        })
+    }
+
+    /// The embedded engine first: it is asked first where an entity is.
+    pub(super) fn transports(&self) -> Vec<Arc<dyn Transport>> {
+        std::iter::once(&self.near).chain(self.remote.values()).cloned().collect()
+    }
+
+    pub(super) fn endpoints(&self, config: &Config) -> Vec<EndpointConfig> {
+        config.endpoints.iter().map(|endpoint| self.endpoint(endpoint, config)).collect()
+    }
+
+    fn endpoint(&self, endpoint: &config::Endpoint, config: &Config) -> EndpointConfig {
+        // The reader of the configuration has refused names that stand for nothing.
+        let transport = match &endpoint.remote {
+            None => &self.near,
+            Some(remote) => &self.remote[&remote.transport],
+        };
+        let store = match &endpoint.store {
+            StoreRef::Embedded => &self.embedded,
+            StoreRef::Memory => &self.memory,
+            StoreRef::Named(name) => &self.databases[name],
+        };
+        let is_one_engine = endpoint.remote.is_none() && endpoint.store == StoreRef::Embedded;
+        let committer: Arc<dyn Committer> = match is_one_engine {
+            true => Arc::new(self.engine.clone()),
+            false => Arc::new(Ordered::new(Arc::clone(store), Arc::clone(transport))),
+        };
+        EndpointConfig {
+            name: endpoint.name.clone(),
+            source: endpoint.source.clone(),
+            expected: endpoint.remote.as_ref().map(|remote| EntitySettings {
+                requires_session: remote.requires_session,
+                lock_duration: remote.lock_duration,
+                max_delivery_count: remote.max_delivery_count,
+            }),
+            transport: Arc::clone(transport),
+            store: Arc::clone(store),
+            committer,
+            store_enqueues: is_one_engine,
+            is_shared: endpoint.remote.is_some() && !endpoint.single_host,
+            concurrency: endpoint.concurrency as usize,
+            inbox: endpoint
+                .inbox
+                .as_ref()
+                .map(|inbox| InboxConfig { retention: inbox.retention, cleanup_interval: inbox.cleanup_interval }),
+            retry: endpoint.retry.clone(),
+            host_ended_limit: endpoint.host_ended_limit,
+            resolver: endpoint.resolver.clone(),
+            destinations: self.destinations(endpoint, config),
+            max_body: largest_body(endpoint, config),
+            back_off: BACK_OFF,
+        }
+    }
+
+    fn destinations(&self, endpoint: &config::Endpoint, config: &Config) -> Arc<dyn Destinations> {
+        let publish = endpoint.publish.clone();
+        match endpoint.remote {
+            None => {
+                let known = config.entities().cloned().collect();
+                Arc::new(Allowed { here: Some((known, self.engine.clone())), publish })
+            }
+            // Whether a namespace has an entity is found out when the run commits.
+            Some(_) => Arc::new(Allowed { here: None, publish }),
+        }
     }
 }
 
-pub(super) fn endpoints(engine: &Engine, embedded: &Arc<dyn Store>, config: &Config) -> Vec<EndpointConfig> {
-    let transport: Arc<dyn Transport> = Arc::new(engine.clone());
-    let committer: Arc<dyn Committer> = Arc::new(engine.clone());
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let in_memory: Arc<dyn Committer> = Arc::new(Ordered::new(Arc::clone(&memory), Arc::clone(&transport)));
-    let known: BTreeSet<EntityName> = config.entities().cloned().collect();
-    let largest = config
-        .queues
-        .iter()
-        .map(|queue| queue.max_message_size)
-        .chain(config.topics.iter().map(|topic| topic.max_message_size))
-        .max();
-    let max_body = largest.and_then(|size| usize::try_from(size).ok()).unwrap_or(1 << 20);
-    config
-        .endpoints
-        .iter()
-        .map(|endpoint| {
-            let (store, committer) = match endpoint.store {
-                StoreKind::Embedded => (Arc::clone(embedded), Arc::clone(&committer)),
-                StoreKind::Memory => (Arc::clone(&memory), Arc::clone(&in_memory)),
-            };
-            let inbox = endpoint
-                .inbox
-                .as_ref()
-                .map(|inbox| InboxConfig { retention: inbox.retention, cleanup_interval: inbox.cleanup_interval });
-            EndpointConfig {
-                name: endpoint.name.clone(),
-                source: endpoint.source.clone(),
-                transport: Arc::clone(&transport),
-                store,
-                committer,
-                concurrency: endpoint.concurrency as usize,
-                inbox,
-                retry: endpoint.retry.clone(),
-                host_ended_limit: endpoint.host_ended_limit,
-                destinations: Arc::new(Allowed {
-                    known: known.clone(),
-                    engine: engine.clone(),
-                    publish: endpoint.publish.clone(),
-                }),
-                max_body,
-                back_off: BACK_OFF,
+/// How long a start waits for a namespace to say what it has. It starts without that: the namespace may be out of reach for a while.
+const TOPOLOGY_LOOK: Duration = Duration::from_secs(10);
+
+/// A host does not start on entities that would lose or misplace messages (P19, P21, P25). What cannot be looked at is said and left: looking needs
+/// the right Manage, which a host does not need otherwise.
+pub(super) async fn refuse_unsafe_topology(config: &Config) -> Result<(), Failure> {
+    for (name, namespace) in &config.servicebus {
+        let look = tokio::time::timeout(TOPOLOGY_LOOK, namespaces::problems(config, name, namespace));
+        let problems = match look.await {
+            Ok(looked) => looked?,
+            Err(_) => {
+                warn!(namespace = name, "its entities could not be checked: no answer within {TOPOLOGY_LOOK:?}");
+                continue;
             }
-        })
-        .collect()
+        };
+        let problems = match problems {
+            Ok(problems) => problems,
+            Err(error @ administration::Error::Unauthorized { .. }) => {
+                info!(namespace = name, "its entities are not checked at the start: {error}");
+                continue;
+            }
+            Err(error) => {
+                warn!(namespace = name, "its entities could not be checked: {error}");
+                continue;
+            }
+        };
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(|problem| problem.severity == Severity::Error);
+        for problem in warnings {
+            warn!(namespace = name, "{problem}");
+        }
+        if !errors.is_empty() {
+            let lines: Vec<String> = errors.iter().map(|problem| format!("\n  {problem}")).collect();
+            return Err(Failure::new(Exit::Configuration, format!("[servicebus.{name}]:{}", lines.concat()))
+                .code("SPR0503")
+                .help("sprag topology diff shows what is missing, sprag topology apply makes it"));
+        }
+    }
+    Ok(())
+}
+
+/// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
+pub(crate) async fn open_database(name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
+    let options = postgres::Options {
+        extra_roots: database.authorities.clone(),
+        pool_size: database.pool as usize,
+        auto_create_table: database.auto_create_table,
+        ..postgres::Options::new(database.url.clone())
+    };
+    match PostgresStore::open(options).await {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => {
+            let exit = match &error {
+                postgres::OpenError::Unreachable { .. } | postgres::OpenError::Unavailable(_) => Exit::TryAgain,
+                postgres::OpenError::Options(_) => Exit::Configuration,
+                _ => Exit::Failed,
+            };
+            Err(Failure::new(exit, format!("[store.{name}]: {error}")).code("SPR0504").help("sprag explain SPR0504"))
+        }
+    }
+}
+
+/// The largest body that a handler of the endpoint may publish.
+fn largest_body(endpoint: &config::Endpoint, config: &Config) -> usize {
+    let largest = match &endpoint.remote {
+        Some(remote) => config.servicebus.get(&remote.transport).map(|namespace| namespace.max_message_size),
+        None => config
+            .queues
+            .iter()
+            .map(|queue| queue.max_message_size)
+            .chain(config.topics.iter().map(|topic| topic.max_message_size))
+            .max(),
+    };
+    largest.and_then(|size| usize::try_from(size).ok()).unwrap_or(1 << 20)
 }
 
 /// Where an endpoint's handlers may send.
 struct Allowed {
-    /// As configured.
-    known: BTreeSet<EntityName>,
-    /// Knows those that came by the administration.
-    engine: Engine,
+    /// The entities as configured, and the engine, which knows those that came by the administration. None: they are elsewhere.
+    here: Option<(BTreeSet<EntityName>, Engine)>,
     publish: Option<Vec<EntityName>>,
 }
 
 impl Destinations for Allowed {
     fn check(&self, entity: &EntityName) -> Result<(), String> {
-        if !self.known.contains(entity) && self.engine.target(entity).is_err() {
-            let advice = config::nearest(entity.as_str(), self.known.iter().map(EntityName::as_str));
+        if let Some((known, engine)) = &self.here
+            && !known.contains(entity)
+            && engine.target(entity).is_err()
+        {
+            let advice = config::nearest(entity.as_str(), known.iter().map(EntityName::as_str));
             let advice = advice.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             return Err(format!("there is no queue or topic {:?}{advice}", entity.as_str()));
         }

@@ -199,7 +199,7 @@ pub(super) fn ready(
     }
     if let Some(endpoint) = plan.config.endpoints.first() {
         let entity = endpoint.source.as_str().split('/').next().unwrap_or_default();
-        let session = plan.config.source_of(endpoint).is_some_and(|source| source.requires_session);
+        let session = plan.config.has_sessions(endpoint);
         let event_type = registry
             .handlers()
             .iter()

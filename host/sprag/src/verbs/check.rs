@@ -9,11 +9,15 @@ use sprag_runtime::{
     watch::{self, HandlerEvent, WatchConfig},
 };
 
+use sprag_servicebus::topology::Severity;
+use sprag_transport::Transport as _;
+
 use crate::{
     cli::CheckArgs,
     config::{Config, sample},
     failure::{Exit, Failure, Outcome},
     host::{Board, parts},
+    namespaces,
     output::{self, BAD, GOOD, WAITING},
 };
 
@@ -53,7 +57,8 @@ pub(crate) fn check(args: &CheckArgs) -> Outcome {
         }
         Ok(config) => {
             let mut found: Vec<Found> = components(&config)?;
-            let failed = !found.is_empty();
+            found.extend(elsewhere(&config)?);
+            let failed = found.iter().any(|found| found.level == "error");
             found.extend(config.warnings().into_iter().map(|text| Found {
                 level: "warning",
                 code: None,
@@ -112,4 +117,43 @@ fn components(config: &Config) -> Result<Vec<Found>, Failure> {
         }
     }
     Ok(found)
+}
+
+/// What is not on this machine: whether it can be reached, and whether what endpoints need is there.
+fn elsewhere(config: &Config) -> Result<Vec<Found>, Failure> {
+    let started = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let started = started.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+    let found = |level, code, text| Found { level, code: Some(code), line: None, column: None, text };
+    started.block_on(async {
+        let mut all = Vec::new();
+        for (name, database) in &config.stores {
+            if let Err(failure) = parts::open_database(name, database).await {
+                all.push(found("error", "SPR0504", failure.text));
+            }
+        }
+        for (name, namespace) in &config.servicebus {
+            let transport = namespaces::transport(config, name, namespace)?;
+            let sources = config
+                .endpoints
+                .iter()
+                .filter(|endpoint| endpoint.remote.as_ref().is_some_and(|remote| remote.transport == *name));
+            for endpoint in sources {
+                if let Err(error) = transport.settings(&endpoint.source).await {
+                    let text = format!("endpoint {:?}: {error}", endpoint.name.as_str());
+                    all.push(found("error", "SPR0501", text));
+                }
+            }
+            match namespaces::problems(config, name, namespace).await? {
+                Ok(problems) => all.extend(problems.into_iter().map(|problem| {
+                    let level = if problem.severity == Severity::Error { "error" } else { "warning" };
+                    found(level, "SPR0503", format!("[servicebus.{name}] {problem}"))
+                })),
+                Err(error) => {
+                    let text = format!("[servicebus.{name}]: its entities are not checked: {error}");
+                    all.push(found("warning", "SPR0501", text));
+                }
+            }
+        }
+        Ok(all)
+    })
 }

@@ -8,6 +8,7 @@ mod list;
 mod project;
 mod send;
 mod serve;
+mod topology;
 
 use crate::{
     cli::{Cli, Verb},
@@ -21,6 +22,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Verb::Dev(args) => serve::dev(&args),
         Verb::Run(args) => serve::run(&args),
         Verb::Check(args) => check::check(&args),
+        Verb::Topology(verb) => topology::topology(&verb),
         Verb::Send(args) => send::send(args),
         Verb::Events(args) => list::events(args),
         Verb::Sessions(args) => list::sessions(&args),

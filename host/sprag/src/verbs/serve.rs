@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt as _, util::Subscr
 
 use crate::{
     cli::{AddressOrOff, DevArgs, LogFormat, RunArgs},
-    config::{self, Config, Listen, StoreKind},
+    config::{self, Config, Listen, StoreRef},
     failure::{Exit, Failure, Outcome},
     host::{self, Plan, Show},
 };
@@ -37,7 +37,7 @@ pub(crate) fn dev(args: &DevArgs) -> Outcome {
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let config = load(&args.config)?;
-    if let Some(endpoint) = config.endpoints.iter().find(|endpoint| endpoint.store == StoreKind::Memory) {
+    if let Some(endpoint) = config.endpoints.iter().find(|endpoint| endpoint.store == StoreRef::Memory) {
         let text = format!(
             "endpoint {:?}: `store = \"memory\"` forgets everything at the end of the process; it is for `dev` and tests",
             endpoint.name.as_str()
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     host::serve(Plan { config, folder, watch, show: None })
 }
 
-fn load(file: &Path) -> Result<Config, Failure> {
+pub(super) fn load(file: &Path) -> Result<Config, Failure> {
     Config::load(file).map_err(|wrong| {
         let code = wrong.findings.first().map_or("SPR0101", |finding| finding.code);
         Failure::new(Exit::Configuration, wrong.to_string()).help(format!("sprag explain {code}"))

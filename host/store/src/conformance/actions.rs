@@ -31,7 +31,7 @@ fn wish(kind: ActionKind, event: &str, by: &str) -> NewAction {
             session_id: Some("customer-1".into()),
             ..sample::message(&format!("{by}-{event}"))
         },
-        source: "orders".into(),
+        source: None,
     }
 }
 

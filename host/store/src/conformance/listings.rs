@@ -235,7 +235,7 @@ pub async fn outbox_rows_show_their_trouble(store: &Subject) {
     let ids: Vec<String> = (0..250).map(|n| format!("m-{n}")).collect();
     let messages: Vec<_> = ids.iter().map(|id| ("q", Some("s"), id.as_str())).collect();
     write(store, sends(&messages)).await;
-    let first = store.outbox_claim(1, std::time::Duration::from_secs(60)).await.expect("a claim");
+    let first = store.outbox_claim(&[endpoint()], 1, std::time::Duration::from_secs(60)).await.expect("a claim");
     store.outbox_failed(first[0].id, "no such queue", None).await.expect("it is noted");
     let rows = walk(60, |page| async move { store.outbox(&page).await }).await;
     let seen: HashSet<_> = rows.iter().map(|row| row.id).collect();

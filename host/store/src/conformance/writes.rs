@@ -230,7 +230,7 @@ pub async fn a_decision_comes_back_as_it_was(store: &Subject) {
             Effect::Enqueue(Box::new(Message { scheduled_for: Some(at(60)), ..sample::full_message("retry-1") })),
             Effect::CancelScheduled("retry-0".into()),
             Effect::SetState(state),
-            Effect::Park { sequence: 8 },
+            Effect::Park { sequence: 8, copy: Box::new(sample::full_message("parked")) },
             Effect::DeadLetter { reason: "Why".into(), description: "because\nof \"this\"".into() },
             Effect::Complete,
         ],

@@ -260,10 +260,16 @@ impl Tables {
         limit - room
     }
 
-    pub(super) fn outbox_claim(&mut self, max: u32, lease: Duration, now: Timestamp) -> Vec<OutboxRow> {
+    pub(super) fn outbox_claim(
+        &mut self,
+        endpoints: &[EndpointName],
+        max: u32,
+        lease: Duration,
+        now: Timestamp,
+    ) -> Vec<OutboxRow> {
         let mut held: HashSet<(EntityName, SessionId)> = HashSet::new();
         let mut claimed = Vec::new();
-        for (id, row) in &mut self.outbox {
+        for (id, row) in self.outbox.iter_mut().filter(|(_, row)| endpoints.contains(&row.endpoint)) {
             if claimed.len() == max as usize {
                 break;
             }

@@ -12,7 +12,10 @@ use sprag_core::{
 };
 use sprag_store::{Written, conformance::sample};
 
-use super::{Bench, entity, id_of, message, next, nothing_next, nothing_parked, parked, peeked_ids, release};
+use super::{
+    Bench, entity, id_of, message, next, nothing_next, nothing_parked, parked, parked_as, parked_copy, peeked_ids,
+    release,
+};
 use crate::{CommitError, Held, Part, Session, Settlement};
 
 fn endpoint() -> sprag_core::ids::EndpointName {
@@ -81,7 +84,7 @@ impl Bench {
     /// Sends what the outbox holds, as the relay does where a commit cannot put it onto its entity itself.
     async fn relay(&self) {
         loop {
-            let rows = self.store.outbox_claim(100, Duration::from_secs(60)).await.expect("a claim");
+            let rows = self.store.outbox_claim(&[endpoint()], 100, Duration::from_secs(60)).await.expect("a claim");
             if rows.is_empty() {
                 return;
             }
@@ -171,7 +174,7 @@ pub async fn parking_moves_the_message(bench: &Bench) {
         let effects = vec![
             Effect::Store(Box::new(write)),
             Effect::SetState(blocked_by("x", sequence)),
-            Effect::Park { sequence },
+            Effect::Park { sequence, copy: Box::new(parked_copy(&delivery, sequence)) },
             Effect::Complete,
         ];
         let commit = Commit { endpoint: endpoint(), effects };
@@ -183,7 +186,7 @@ pub async fn parking_moves_the_message(bench: &Bench) {
     assert_eq!(seen.iter().map(|it| it.parked_as).collect::<Vec<_>>(), [Some(1), Some(2)]);
     let state = session.state().await.expect("state is read");
     assert_eq!(SessionState::from_bytes(state.as_deref()).expect("it is ours").parked, 2);
-    assert_eq!(parked(&*session).await.parked_as, Some(1));
+    assert_eq!(parked_as(&parked(&*session).await), Some(1));
 }
 
 /// P18: what ran from its parked place is completed there.
@@ -191,7 +194,10 @@ pub async fn a_parked_copy_is_completed(bench: &Bench) {
     bench.send("sessions", Some("s"), &["m", "later"]).await;
     let session = bench.offered("sessions").await;
     let delivery = next(&*session).await;
-    let park = Commit { endpoint: endpoint(), effects: vec![Effect::Park { sequence: 1 }, Effect::Complete] };
+    let park = Commit {
+        endpoint: endpoint(),
+        effects: vec![Effect::Park { sequence: 1, copy: Box::new(parked_copy(&delivery, 1)) }, Effect::Complete],
+    };
     bench.commit("sessions", &session, &delivery, park).await.expect("it commits");
     let copy = parked(&*session).await;
     assert_eq!(bench.commit("sessions", &session, &copy, success("m")).await.expect("it commits"), Written::Done);

@@ -28,7 +28,7 @@ pub async fn a_lapsed_session_refuses_everything(bench: &Bench) {
     lost("state", session.state().await);
     lost("receive", session.receive(SOON).await);
     lost("receive_parked", session.receive_parked().await);
-    lost("park", session.park(&delivery, 1).await);
+    lost("park", session.park(&delivery, 1, &delivery.message).await);
     lost("renew", session.renew().await);
 
     let second = bench.offered("sessions-short").await;

@@ -2,13 +2,16 @@
 
 use sprag_core::message::{Delivery, Message, Origin, property};
 
-use super::{Bench, complete, entity, id_of, message, next, nothing_next, nothing_parked, parked, peeked_ids, release};
+use super::{
+    Bench, complete, entity, id_of, message, next, nothing_next, nothing_parked, parked, parked_as, parked_copy,
+    peeked_ids, release,
+};
 use crate::{Part, Session, Settlement};
 
 /// Parks the session's next message and settles it, as a commit would.
 async fn park_next(session: &dyn Session, sequence: u32) {
     let delivery = next(session).await;
-    session.park(&delivery, sequence).await.expect("it is parked");
+    session.park(&delivery, sequence, &parked_copy(&delivery, sequence)).await.expect("it is parked");
     // Where parking is a change of place, there is nothing left to settle.
     match session.settle(delivery.lock, Settlement::Complete).await {
         Ok(()) | Err(crate::Error::LockLost) => {}
@@ -39,7 +42,7 @@ pub async fn a_parked_message_is_found_again(bench: &Bench) {
     park_next(&*session, 7).await;
     nothing_next(&*session).await;
     let copy = parked(&*session).await;
-    assert_eq!((copy.origin, copy.parked_as), (Origin::Parked, Some(7)));
+    assert_eq!((copy.origin, parked_as(&copy)), (Origin::Parked, Some(7)));
     assert!(is_copy_of(&copy.message, &sent), "{:?}", copy.message);
     let seen = bench.peek("sessions", Part::Parked).await;
     assert_eq!((seen.len(), seen[0].parked_as, seen[0].part), (1, Some(7), Part::Parked));

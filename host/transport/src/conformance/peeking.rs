@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sprag_core::{ids::SequenceNumber, message::Message};
 
-use super::{Bench, entity, id_of, message, next, peeked_ids};
+use super::{Bench, entity, id_of, message, next, parked_copy, peeked_ids};
 use crate::{Part, Settlement};
 
 const PARTS: [Part; 4] = [Part::Active, Part::Scheduled, Part::Parked, Part::DeadLetters];
@@ -57,7 +57,7 @@ pub async fn counts_tell_the_parts_apart(bench: &Bench) {
     let give_up = Settlement::DeadLetter { reason: "Why".into(), description: String::new() };
     session.settle(dead.lock, give_up).await.expect("it is given up");
     let aside = next(&*session).await;
-    session.park(&aside, 1).await.expect("it is parked");
+    session.park(&aside, 1, &parked_copy(&aside, 1)).await.expect("it is parked");
     // Where parking is a change of place, there is nothing left to settle.
     let _either_way = session.settle(aside.lock, Settlement::Complete).await;
     let _in_hand = next(&*session).await;

@@ -327,7 +327,7 @@ impl Entity {
     ) -> Result<Option<Delivery>, Error> {
         self.held(id, token)?;
         let oldest = self.parked.iter_mut().find(|(_, stored)| stored.session() == Some(id));
-        Ok(oldest.map(|((parked_as, sequence), stored)| {
+        Ok(oldest.map(|((_number, sequence), stored)| {
             stored.lock = Some(Lock { token: lock, until: None });
             Delivery {
                 sequence: *sequence,
@@ -337,7 +337,8 @@ impl Entity {
                 delivery_count: 1,
                 max_delivery_count: u32::MAX,
                 enqueued_at: stored.enqueued_at,
-                parked_as: Some(*parked_as),
+                // A copy says its number itself.
+                parked_as: None,
                 id_assigned: false,
                 message: Arc::clone(&stored.message),
             }
@@ -350,6 +351,7 @@ impl Entity {
         token: LockToken,
         delivery: &Delivery,
         number: u32,
+        copy: &Message,
     ) -> Result<(), Error> {
         self.held(id, token)?;
         if !self.active.values().any(|stored| stored.has_lock(delivery.lock) && stored.session() == Some(id)) {
@@ -357,7 +359,7 @@ impl Entity {
         }
         let sequence = self.next_sequence();
         let copy = Stored {
-            message: Arc::clone(&delivery.message),
+            message: Arc::new(copy.clone()),
             enqueued_at: delivery.enqueued_at,
             delivery_count: 0,
             moved_at: Some(clock::now()),

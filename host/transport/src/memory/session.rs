@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sprag_core::{
     ids::{EntityName, SessionId},
-    message::{Delivery, LockToken, Origin},
+    message::{Delivery, LockToken, Message, Origin},
 };
 use tokio::time::Instant;
 
@@ -85,12 +85,12 @@ impl Session for MemorySession {
         })?
     }
 
-    async fn park(&self, delivery: &Delivery, sequence: u32) -> Result<(), Error> {
+    async fn park(&self, delivery: &Delivery, sequence: u32, copy: &Message) -> Result<(), Error> {
         self.shared.enter(Call::Park).await?;
         if delivery.origin == Origin::Parked {
             return Err(Error::Refused("what is parked is not parked again".into()));
         }
-        self.shared.change(&self.source, |entity| entity.park(&self.id, self.lock, delivery, sequence))?
+        self.shared.change(&self.source, |entity| entity.park(&self.id, self.lock, delivery, sequence, copy))?
     }
 
     async fn settle(&self, lock: LockToken, settlement: Settlement) -> Result<(), Error> {

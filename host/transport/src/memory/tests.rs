@@ -98,7 +98,7 @@ async fn looks_at_parked_messages_can_mislead() {
     let transport = transport();
     let session = session_with(&transport, &["1"]).await;
     let delivery = next(&*session).await;
-    session.park(&delivery, 1).await.unwrap();
+    session.park(&delivery, 1, &delivery.message).await.unwrap();
     session.settle(delivery.lock, Settlement::Complete).await.unwrap();
     transport.set_certain(false);
     transport.next_looks(&[Look::Busy, Look::Empty]);
@@ -113,7 +113,7 @@ async fn a_crash_between_parking_and_completing_leaves_both() {
     let transport = transport();
     let session = session_with(&transport, &["1"]).await;
     let delivery = next(&*session).await;
-    session.park(&delivery, 1).await.unwrap();
+    session.park(&delivery, 1, &delivery.message).await.unwrap();
     transport.lose_all();
     let info = transport.describe(&entity("sessions")).await.unwrap();
     assert_eq!((info.active, info.parked), (1, 1));

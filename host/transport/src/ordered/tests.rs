@@ -220,11 +220,12 @@ async fn a_caller_that_gives_up_does_not_cut_the_commit() {
 #[tokio::test(start_paused = true)]
 async fn a_parked_copy_is_not_parked_again() {
     let (world, session, delivery) = World::with_delivery().await;
-    let park =
-        || Commit { endpoint: sample::endpoint(), effects: vec![Effect::Park { sequence: 3 }, Effect::Complete] };
-    world.commit(&session, &delivery, park()).await.unwrap();
-    let copy = crate::conformance::parked(&*session).await;
-    assert_eq!(id_of(&copy), "m");
-    world.commit(&session, &copy, Commit { effects: vec![Effect::Park { sequence: 4 }], ..park() }).await.unwrap();
+    let copy = Box::new(crate::conformance::parked_copy(&delivery, 3));
+    let park = |sequence| Effect::Park { sequence, copy: copy.clone() };
+    let commit = |effects| Commit { endpoint: sample::endpoint(), effects };
+    world.commit(&session, &delivery, commit(vec![park(3), Effect::Complete])).await.unwrap();
+    let parked = crate::conformance::parked(&*session).await;
+    assert_eq!(id_of(&parked), "m");
+    world.commit(&session, &parked, commit(vec![park(4)])).await.unwrap();
     assert_eq!(world.ids(Part::Parked).await, ["m"]);
 }

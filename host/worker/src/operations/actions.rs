@@ -1,6 +1,6 @@
 //! Everything that changes something: accepted here, applied by the session's loop (P13, P15).
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use sprag_core::{
     action::ActionKind,
@@ -22,7 +22,8 @@ pub(super) async fn send(host: &Host, entity: &EntityName, messages: Vec<Message
         refuse_reserved(message)?;
     }
     let ids: Vec<Option<MessageId>> = messages.iter().map(|message| message.message_id.clone()).collect();
-    let sequences = host.config.transport.send(entity, messages).await.map_err(convert::transport_error)?;
+    let transport = host.transport_of(entity).await?;
+    let sequences = transport.send(entity, messages).await.map_err(convert::transport_error)?;
     // A message that duplicate detection dropped may have no number.
     let mut sequences = sequences.into_iter();
     Ok(ids.into_iter().map(|message_id| view::Sent { message_id, sequence_number: sequences.next() }).collect())
@@ -155,7 +156,7 @@ async fn new_action(
         by: caller.name.clone(),
         idempotency_key: idempotency_key(wish.kind, endpoint, event_id, caller),
         control,
-        source: endpoint.source.clone(),
+        source: endpoint.store_enqueues.then(|| endpoint.source.clone()),
     })
 }
 
@@ -231,9 +232,11 @@ async fn create(
     actions: Vec<NewAction>,
     entry: query::AuditEntry,
 ) -> Result<Vec<std::result::Result<ActionId, ActionRefused>>> {
-    let enqueues = host.config.enqueuing_store.as_ref().is_some_and(|store| Arc::ptr_eq(store, &endpoint.store));
-    let controls: Vec<Message> =
-        if enqueues { Vec::new() } else { actions.iter().map(|action| action.control.clone()).collect() };
+    let controls: Vec<Message> = if endpoint.store_enqueues {
+        Vec::new()
+    } else {
+        actions.iter().map(|action| action.control.clone()).collect()
+    };
     let answers = endpoint.store.create_actions(actions, entry).await.map_err(convert::store_error)?;
     for (mut control, answer) in controls.into_iter().zip(&answers) {
         let Ok(id) = answer else { continue };
@@ -388,7 +391,7 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
     };
     let mut found = Vec::new();
     for endpoint in candidates {
-        if !endpoint.transport.describe(&endpoint.source).await.map_err(convert::transport_error)?.requires_session {
+        if !endpoint.transport.settings(&endpoint.source).await.map_err(convert::transport_error)?.requires_session {
             continue;
         }
         if let Some((state, line, queued)) = session(endpoint, &wish.session).await?
@@ -444,7 +447,7 @@ pub(super) async fn skip_session(host: &Host, wish: SkipSession, caller: &Caller
             .as_ref()
             .map(|key| format!("{key}|skip-session|{}|{}", endpoint.name, wish.session)),
         control,
-        source: endpoint.source.clone(),
+        source: endpoint.store_enqueues.then(|| endpoint.source.clone()),
     };
     let count = u64::from(result.blocked_by.is_some()) + result.parked + result.queued;
     let entry = audit_entry(host, "skip-session", endpoint, wish.session.to_string(), Some(wish.reason), count, caller);
@@ -517,7 +520,7 @@ pub(super) async fn replay_dead_letters(
     sequences: &[SequenceNumber],
     caller: &Caller,
 ) -> Result<u64> {
-    let transport = &host.config.transport;
+    let transport = host.transport_of(entity).await?;
     let mut count = 0;
     if sequences.is_empty() {
         // Those that are there now: what is dead-lettered again meanwhile has a higher number or is not looked at twice.

@@ -1,6 +1,6 @@
 //! Everything that only reads.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sprag_core::{
     ids::{EndpointName, EntityName, SequenceNumber, SessionId},
@@ -8,9 +8,10 @@ use sprag_core::{
     session_state::SessionState,
 };
 use sprag_store::query;
-use sprag_transport::Peeked;
+use sprag_transport::{Peeked, Transport};
 
 use super::{Host, convert};
+use crate::config::EndpointConfig;
 
 /// A listing over several places: the cursor says which place and, after a colon, where in it.
 struct Cursor {
@@ -147,33 +148,48 @@ pub(super) async fn event(host: &Host, id: &str, endpoint: Option<&EndpointName>
     })
 }
 
+/// An entity to look at, where it is, and the endpoint that reads it.
+struct Place<'h> {
+    transport: &'h Arc<dyn Transport>,
+    entity: EntityName,
+    endpoint: Option<EndpointName>,
+}
+
+impl<'h> Place<'h> {
+    fn of(endpoint: &'h EndpointConfig) -> Self {
+        Self { transport: &endpoint.transport, entity: endpoint.source.clone(), endpoint: Some(endpoint.name.clone()) }
+    }
+}
+
 /// The entities that a filter means: those of its endpoint, the one it names, or every endpoint's source. With `all`, every entity there is.
-async fn places(host: &Host, filter: &PlaceFilter, all: bool) -> Result<Vec<(EntityName, Option<EndpointName>)>> {
+async fn places<'h>(host: &'h Host, filter: &PlaceFilter, all: bool) -> Result<Vec<Place<'h>>> {
     if let Some(name) = &filter.endpoint {
         let endpoint = host.endpoint(name)?;
         if filter.entity.as_ref().is_some_and(|entity| *entity != endpoint.source) {
             return Ok(Vec::new());
         }
-        return Ok(vec![(endpoint.source.clone(), Some(name.clone()))]);
+        return Ok(vec![Place::of(endpoint)]);
     }
-    let reader = |entity: &EntityName| host.reader_of(entity).map(|endpoint| endpoint.name.clone());
     if let Some(entity) = &filter.entity {
-        return Ok(vec![(entity.clone(), reader(entity))]);
+        let place = match host.reader_of(entity) {
+            Some(endpoint) => Place::of(endpoint),
+            None => Place { transport: host.transport_of(entity).await?, entity: entity.clone(), endpoint: None },
+        };
+        return Ok(vec![place]);
     }
+    let mut places: Vec<Place<'h>> = host.config.endpoints.iter().map(Place::of).collect();
     if all {
-        let mut entities: Vec<EntityName> = host
-            .config
-            .transport
-            .entities()
-            .await
-            .map_err(convert::transport_error)?
-            .into_iter()
-            .map(|info| info.name)
-            .collect();
-        entities.sort();
-        return Ok(entities.into_iter().map(|entity| (entity.clone(), reader(&entity))).collect());
+        for transport in &host.config.transports {
+            for info in transport.entities().await.map_err(convert::transport_error)? {
+                let is_there = |place: &Place<'_>| place.entity == info.name && Arc::ptr_eq(place.transport, transport);
+                if !places.iter().any(is_there) {
+                    places.push(Place { transport, entity: info.name, endpoint: None });
+                }
+            }
+        }
+        places.sort_by(|left, right| left.entity.cmp(&right.entity));
     }
-    Ok(host.config.endpoints.iter().map(|endpoint| (endpoint.source.clone(), Some(endpoint.name.clone()))).collect())
+    Ok(places)
 }
 
 /// Messages of a part of several entities, in order of their numbers.
@@ -189,15 +205,14 @@ async fn peek_places<T>(
     let limit = page.limit as usize;
     let mut items = Vec::new();
     let mut start = number(from.within.as_deref())?;
-    for (place, (entity, endpoint)) in places(host, filter, all).await?.iter().enumerate().skip(from.place) {
+    for (place, at) in places(host, filter, all).await?.iter().enumerate().skip(from.place) {
+        let Place { transport, entity, endpoint } = at;
         loop {
             let left = limit - items.len();
             if left == 0 {
                 return Ok(view::Listing { items, next: Some(format!("{place}:{start}")) });
             }
-            let peeked = host
-                .config
-                .transport
+            let peeked = transport
                 .peek(entity, convert::part(part), filter.session.as_ref(), SequenceNumber(start), left)
                 .await
                 .map_err(convert::transport_error)?;
@@ -243,10 +258,8 @@ pub(super) async fn parked(
     let from = cursor(&page)?;
     let skip = usize::try_from(number(from.within.as_deref())?).unwrap_or(0);
     let mut items = Vec::new();
-    for (entity, endpoint) in places(host, filter, false).await? {
-        let peeked = host
-            .config
-            .transport
+    for Place { transport, entity, endpoint } in places(host, filter, false).await? {
+        let peeked = transport
             .peek(&entity, sprag_transport::Part::Parked, filter.session.as_ref(), SequenceNumber(0), MOST_IN_SESSION)
             .await
             .map_err(convert::transport_error)?;
@@ -338,16 +351,14 @@ pub(super) async fn sessions(
     let limit = page.limit as usize;
     let mut items = Vec::new();
     let mut after = from.within.map(SessionId::from);
-    for (place, (entity, endpoint)) in places(host, filter, false).await?.into_iter().enumerate().skip(from.place) {
-        let Some(endpoint) = endpoint else { continue };
+    for (place, at) in places(host, filter, false).await?.into_iter().enumerate().skip(from.place) {
+        let Place { transport, entity, endpoint: Some(endpoint) } = at else { continue };
         // An entity without sessions has none to list.
-        if !host.config.transport.describe(&entity).await.map_err(convert::transport_error)?.requires_session {
+        if !transport.settings(&entity).await.map_err(convert::transport_error)?.requires_session {
             continue;
         }
         loop {
-            let found = host
-                .config
-                .transport
+            let found = transport
                 .sessions(&entity, after.as_ref(), SESSIONS_AT_ONCE)
                 .await
                 .map_err(convert::transport_error)?;
@@ -424,14 +435,16 @@ pub(super) async fn health(host: &Host) -> view::Health {
     let mut note =
         |name: String, reason: Option<String>| checks.push(view::HealthCheck { name, ok: reason.is_none(), reason });
     let late = || Some(format!("no answer within {} s", CHECK.as_secs()));
-    note(
-        "transport".to_owned(),
-        match tokio::time::timeout(CHECK, host.config.transport.entities()).await {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => late(),
-        },
-    );
+    for endpoint in &host.config.endpoints {
+        note(
+            format!("source {}", endpoint.source),
+            match tokio::time::timeout(CHECK, endpoint.transport.settings(&endpoint.source)).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => late(),
+            },
+        );
+    }
     for (index, store) in host.stores.iter().enumerate() {
         let name = if host.stores.len() == 1 { "store".to_owned() } else { format!("store {index}") };
         let page = query::Page { after: None, limit: 1 };

@@ -8,9 +8,9 @@ use sprag_core::{
 };
 use sprag_transport::Part;
 
-use crate::world::{Bench, Gate, Setup, World, both, event_of, fails, until};
+use crate::world::{Bench, Gate, Setup, World, event_of, fails, on_every_bench, until};
 
-both! {
+on_every_bench! {
     a_failure_blocks_and_later_ones_wait
     a_skip_drains_in_order_and_what_comes_meanwhile_runs_after
     a_bad_result_blocks

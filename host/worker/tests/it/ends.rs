@@ -9,9 +9,9 @@ use sprag_core::{
 };
 use sprag_transport::Part;
 
-use crate::world::{Bench, Gate, Setup, World, both, event_of, retries, until};
+use crate::world::{Bench, Gate, Setup, World, event_of, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     a_discard_skips_and_blocks_nothing
     a_dead_letter_blocks_nothing_and_can_be_resubmitted
     a_type_that_nobody_takes_blocks_nothing

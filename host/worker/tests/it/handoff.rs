@@ -11,9 +11,9 @@ use sprag_core::{
 use sprag_store::clock;
 use sprag_transport::Part;
 
-use crate::world::{Bench, Setup, World, both, retries, until};
+use crate::world::{Bench, Setup, World, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     a_completed_handoff_lets_the_session_go_on
     a_failed_handoff_keeps_blocking
     a_handoff_expires_and_may_still_be_completed

@@ -2,9 +2,9 @@
 
 use sprag_core::{message::Message, outcome::Outcome, run::End};
 
-use crate::world::{Bench, Setup, World, both, event, fails, until};
+use crate::world::{Bench, Setup, World, event, fails, on_every_bench, until};
 
-both! {
+on_every_bench! {
     one_id_is_one_message_whatever_it_looks_like
     unusable_ids_are_never_duplicates
     a_duplicate_behind_a_block_is_skipped_and_not_parked

@@ -8,9 +8,9 @@ use sprag_core::{
 };
 use tokio::{sync::Barrier, task::yield_now};
 
-use crate::world::{Bench, Setup, World, both, event, until};
+use crate::world::{Bench, Setup, World, event, on_every_bench, until};
 
-both! {
+on_every_bench! {
     sessions_run_side_by_side_and_each_in_order
     what_comes_while_a_session_runs_waits_its_turn
     a_transient_end_lets_nothing_overtake

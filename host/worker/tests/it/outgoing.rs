@@ -12,13 +12,14 @@ use sprag_core::{
 use sprag_runtime::RunInput;
 use sprag_transport::Part;
 
-use crate::world::{Bench, ENDPOINT, OUT, Setup, World, both, event, fails, retries, until};
+use crate::world::{Bench, ENDPOINT, OUT, Setup, World, event, fails, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     messages_of_a_run_arrive_once_under_derived_ids
     a_message_that_goes_in_a_circle_fails
     a_message_to_nowhere_fails_its_run
     a_counter_that_all_sessions_share_counts_all
+    outcomes_are_told_to_the_resolver
 }
 
 /// What a run of this event sends, under the id that the runtime would give it.
@@ -141,5 +142,36 @@ async fn a_counter_that_all_sessions_share_counts_all(bench: Bench) {
     world.until_idle().await;
     let found = world.store.state_get(&ENDPOINT.into(), "count").await.expect("it answers").expect("it is there");
     assert_eq!(found.value, Bytes::from("160"));
+    world.end().await;
+}
+
+/// Issue 3, `resolver`: every decision is told once, under an id that follows from it, in the order of its session.
+async fn outcomes_are_told_to_the_resolver(bench: Bench) {
+    let setup = Setup { resolver: Some(OUT), ..Setup::default() };
+    let world = World::start(bench, setup, |input, _| match input.event_id.as_str() {
+        "E1" => fails("no"),
+        _ => End::Done,
+    })
+    .await;
+    world.send_events("s", &["E1", "E2"]).await;
+    world.until_outcome("E2", Outcome::Deferred).await;
+    world.act_and_wait(ActionKind::Skip, "E1").await;
+    world.until_outcomes(&["E2"], Outcome::Completed).await;
+    world.until_idle().await;
+    until("all is told", async || world.peek(OUT, Part::Active).await.len() == 4).await;
+    let told: Vec<_> = world
+        .peek(OUT, Part::Active)
+        .await
+        .into_iter()
+        .map(|peeked| {
+            let text = |name: &str| peeked.message.text_property(name).unwrap_or_default().to_owned();
+            assert_eq!((text("To"), text("From")), ("Resolver".to_owned(), ENDPOINT.to_owned()));
+            assert_eq!(peeked.message.session_id, Some("s".into()));
+            (text("EventId"), text("MessageType"))
+        })
+        .collect();
+    let expected =
+        [("E1", "ErrorResponse"), ("E2", "DeferralResponse"), ("E1", "SkipResponse"), ("E2", "ResolutionResponse")];
+    assert_eq!(told, expected.map(|(event, kind)| (event.to_owned(), kind.to_owned())));
     world.end().await;
 }

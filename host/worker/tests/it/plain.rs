@@ -11,9 +11,9 @@ use sprag_core::{
 use sprag_transport::Part;
 use tokio::sync::Barrier;
 
-use crate::world::{Bench, Setup, World, both, event, fails, retries, until};
+use crate::world::{Bench, Setup, World, event, fails, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     messages_run_side_by_side
     a_failure_is_retried_and_then_buried_with_its_body
     a_failure_without_a_policy_is_buried_at_once

@@ -11,9 +11,9 @@ use sprag_core::{
     time::Timestamp,
 };
 
-use crate::world::{Bench, SOURCE, Setup, World, both, fails, retries, until};
+use crate::world::{Bench, SOURCE, Setup, World, fails, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     an_event_can_be_resubmitted_until_it_succeeds
     a_resubmission_waits_behind_another_block
     a_failed_resubmission_is_retried_like_a_first_run

@@ -13,9 +13,9 @@ use sprag_core::{
 };
 use sprag_transport::Part;
 
-use crate::world::{Bench, ENDPOINT, Setup, World, both, event, fails, retries, until};
+use crate::world::{Bench, ENDPOINT, Setup, World, event, fails, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     a_retry_that_succeeds_unblocks_and_drains
     retries_end_when_they_are_used_up
     a_stale_retry_does_nothing

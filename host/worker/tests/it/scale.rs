@@ -11,11 +11,11 @@ use std::{
 use sprag_core::run::{End, UnitOfWork};
 use tokio::task::yield_now;
 
-use crate::world::{Bench, Setup, World, both, event, fails, retries, until_within};
+use crate::world::{Bench, Setup, World, event, fails, on_every_bench, retries, until_within};
 
 const LONG: Duration = Duration::from_secs(120);
 
-both! {
+on_every_bench! {
     two_thousand_messages_four_at_a_time
     a_thousand_sessions_that_were_blocked_cost_nothing_afterwards
 }

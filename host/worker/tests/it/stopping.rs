@@ -9,9 +9,9 @@ use sprag_core::{
     run::{End, StateWrite, UnitOfWork},
 };
 
-use crate::world::{Bench, ENDPOINT, Gate, SOURCE, Setup, World, both, event, fails, retries, until};
+use crate::world::{Bench, ENDPOINT, Gate, SOURCE, Setup, World, event, fails, on_every_bench, retries, until};
 
-both! {
+on_every_bench! {
     a_stop_lets_what_runs_finish
     what_takes_longer_than_the_grace_period_is_named
     a_kill_in_the_middle_of_a_run_runs_it_again

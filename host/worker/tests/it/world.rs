@@ -1,4 +1,4 @@
-//! A host with scripted handlers on one of two benches.
+//! A host with scripted handlers on one of three benches.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use sprag_broker::{Engine, EntitySpec, Options};
+use sprag_broker::Engine;
 use sprag_core::{
     action::{ActionKind, ActionState},
     effect::{Commit, HistoryKind, HistoryLine},
@@ -28,12 +28,8 @@ use sprag_core::{
     session_state::SessionState,
 };
 use sprag_runtime::{Anywhere, RunInput, RunOutput};
-use sprag_store::{Store, clock, memory::MemoryStore, query};
-use sprag_transport::{
-    CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport,
-    memory::{EntityConfig, MemoryTransport},
-    ordered::Ordered,
-};
+use sprag_store::{Store, clock, query};
+use sprag_transport::{CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport};
 use sprag_worker::{
     EndpointConfig, InboxConfig, Left, Stop, Worker, WorkerConfig,
     handlers::{Handler, Handlers, Resolved},
@@ -46,6 +42,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::bench::{Memory, Parts, Served, parts};
+
 /// What the endpoint reads.
 pub(crate) const SOURCE: &str = "orders";
 /// Where handlers send to.
@@ -55,8 +53,8 @@ pub(crate) const ENDPOINT: &str = "billing";
 const BOUND: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(3);
 
-/// Makes two tests of each scenario: one in memory, one on the embedded engine.
-macro_rules! both {
+/// Makes three tests of each scenario: in memory, on the embedded engine, and on Service Bus.
+macro_rules! on_every_bench {
     ($($name:ident)*) => {
         mod memory {
             $(
@@ -75,9 +73,18 @@ macro_rules! both {
                 }
             )*
         }
+
+        mod service_bus {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name($crate::world::Bench::ServiceBus).await;
+                }
+            )*
+        }
     };
 }
-pub(crate) use both;
+pub(crate) use on_every_bench;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bench {
@@ -85,6 +92,8 @@ pub(crate) enum Bench {
     Memory,
     /// The embedded engine: one transaction.
     Embedded,
+    /// A broker at the other end of an AMQP connection, its parked messages on a queue beside, and a store in memory.
+    ServiceBus,
 }
 
 /// What the endpoint is like.
@@ -96,11 +105,21 @@ pub(crate) struct Setup {
     pub(crate) concurrency: usize,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) ready: bool,
+    /// Who is told of outcomes.
+    pub(crate) resolver: Option<&'static str>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { sessions: true, lock: Duration::from_secs(30), deliveries: 10, concurrency: 8, retry: None, ready: true }
+        Self {
+            sessions: true,
+            lock: Duration::from_secs(30),
+            deliveries: 10,
+            concurrency: 8,
+            retry: None,
+            ready: true,
+            resolver: None,
+        }
     }
 }
 
@@ -295,14 +314,6 @@ impl Committer for Watched {
     }
 }
 
-/// The parts of the memory bench, with their switches.
-#[derive(Clone)]
-pub(crate) struct Memory {
-    pub(crate) transport: Arc<MemoryTransport>,
-    pub(crate) store: Arc<MemoryStore>,
-    pub(crate) ordered: Ordered,
-}
-
 struct Running {
     stop: watch::Sender<bool>,
     task: JoinHandle<Vec<Left>>,
@@ -320,6 +331,7 @@ pub(crate) struct World {
     pub(crate) seal: Seal,
     memory: Option<Memory>,
     engine: Option<Engine>,
+    gateway: Option<Served>,
     operations: Host,
     endpoint: EndpointConfig,
     flight: PathBuf,
@@ -365,7 +377,7 @@ impl World {
         F: Future<Output = (End, UnitOfWork)> + Send + 'static,
     {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let (transport, store, committer, memory, engine) = parts(bench, &setup, dir.path()).await;
+        let Parts { transport, store, committer, memory, engine, gateway } = parts(bench, &setup, dir.path()).await;
         let script = Arc::new(Script {
             name: "h".into(),
             handle: Arc::new(move |input, number| Box::pin(handle(input, number))),
@@ -381,6 +393,9 @@ impl World {
         let endpoint = EndpointConfig {
             name: ENDPOINT.into(),
             source: SOURCE.into(),
+            expected: None,
+            store_enqueues: bench == Bench::Embedded,
+            is_shared: bench == Bench::ServiceBus,
             transport: Arc::clone(&transport),
             store: Arc::clone(&store),
             committer: Arc::clone(&commits) as Arc<dyn Committer>,
@@ -388,14 +403,14 @@ impl World {
             inbox: Some(InboxConfig::default()),
             retry: setup.retry.clone(),
             host_ended_limit: 3,
+            resolver: setup.resolver.map(Into::into),
             destinations: Arc::new(Anywhere),
             max_body: 1 << 20,
             back_off: Duration::from_millis(20),
         };
         let operations = Host::new(HostConfig {
             endpoints: vec![endpoint.clone()],
-            transport: Arc::clone(&transport),
-            enqueuing_store: (bench == Bench::Embedded).then(|| Arc::clone(&store)),
+            transports: vec![Arc::clone(&transport)],
             handlers: Arc::new(Scripts(Arc::clone(&script))),
             listing: Arc::new(NoListing),
             seal: seal.clone(),
@@ -410,6 +425,7 @@ impl World {
             seal,
             memory,
             engine,
+            gateway,
             operations,
             endpoint,
             flight: dir.path().join("flight"),
@@ -420,6 +436,11 @@ impl World {
 
     pub(crate) fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("the scenario is for the memory bench")
+    }
+
+    /// The engine behind the broker, for what another one would do with it.
+    pub(crate) fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the scenario has an engine")
     }
 
     /// Starts a host as a new process would.
@@ -555,13 +576,31 @@ impl World {
 
     /// The state as the transport holds it. Only for sessions that something is in, or that are gone.
     pub(crate) async fn state(&self, session: &str) -> SessionState {
-        let found = self.sessions().await.into_iter().find(|info| info.session == SessionId::from(session));
-        let state = found.and_then(|info| info.state);
-        SessionState::from_bytes(state.as_deref()).expect("what the worker wrote can be read")
+        SessionState::from_bytes(self.raw_state(session).await.as_deref()).expect("what the worker wrote can be read")
+    }
+
+    /// Over AMQP an outcome is seen some time before the session's state and its settlement are. Waits a while for those; a scenario that keeps a
+    /// session held goes on.
+    async fn come_to_rest(&self) {
+        let (Some(engine), Some(_)) = (&self.engine, &self.gateway) else { return };
+        let at_rest = async {
+            let is_held = |info: &SessionInfo| info.locked;
+            while engine.sessions(&SOURCE.into(), None, 1_000).await.is_ok_and(|all| all.iter().any(is_held)) {
+                sleep(LOOK).await;
+            }
+        };
+        // Either way is fine.
+        let _ended = timeout(Duration::from_secs(1), at_rest).await;
     }
 
     pub(crate) async fn raw_state(&self, session: &str) -> Option<bytes::Bytes> {
-        let found = self.sessions().await.into_iter().find(|info| info.session == SessionId::from(session));
+        self.come_to_rest().await;
+        // Over AMQP the state of a session that is held is its holder's secret; the engine behind knows it.
+        let sessions = match &self.engine {
+            Some(engine) => engine.sessions(&SOURCE.into(), None, 1_000).await.expect("sessions are listed"),
+            None => self.sessions().await,
+        };
+        let found = sessions.into_iter().find(|info| info.session == SessionId::from(session));
         found.and_then(|info| info.state)
     }
 
@@ -602,6 +641,7 @@ impl World {
     }
 
     async fn wish(&self, kind: ActionKind, event: &str, body: Option<Body>) -> operations::Result<view::Action> {
+        self.come_to_rest().await;
         let reason = Some("told so".into());
         let again = body.is_some();
         let wish = EventAction { kind, event: event.to_owned(), endpoint: None, reason, body, again };
@@ -693,6 +733,10 @@ impl World {
         if self.running.lock().is_some() {
             assert!(self.stop().await.is_empty(), "nothing is left running");
         }
+        if let Some(gateway) = self.gateway {
+            drop(gateway.stop);
+            gateway.task.await.expect("the gateway does not panic");
+        }
         if let Some(engine) = &self.engine {
             engine.close().await;
         }
@@ -701,44 +745,6 @@ impl World {
 
 /// How long a stopping host waits for what runs. Only one scenario reaches it.
 const GRACE: Duration = Duration::from_secs(2);
-
-type Parts = (Arc<dyn Transport>, Arc<dyn Store>, Arc<dyn Committer>, Option<Memory>, Option<Engine>);
-
-async fn parts(bench: Bench, setup: &Setup, dir: &std::path::Path) -> Parts {
-    match bench {
-        Bench::Memory => {
-            let source = EntityConfig { requires_session: setup.sessions, ..EntityConfig::plain(SOURCE) };
-            let source = source.lock_duration(setup.lock).max_delivery_count(setup.deliveries);
-            let transport = Arc::new(MemoryTransport::new([source, EntityConfig::plain(OUT)]));
-            let store = Arc::new(MemoryStore::new());
-            let ordered =
-                Ordered::new(Arc::clone(&store) as Arc<dyn Store>, Arc::clone(&transport) as Arc<dyn Transport>);
-            let memory =
-                Memory { transport: Arc::clone(&transport), store: Arc::clone(&store), ordered: ordered.clone() };
-            (transport, store, Arc::new(ordered), Some(memory), None)
-        }
-        Bench::Embedded => {
-            let mut options = Options::new(dir.join("engine"));
-            options.clock = Arc::new(clock::now);
-            let engine = Engine::open(options).expect("an empty folder opens");
-            let source = EntitySpec {
-                requires_session: setup.sessions,
-                lock_duration: setup.lock,
-                max_delivery_count: setup.deliveries,
-                ..EntitySpec::queue(SOURCE)
-            };
-            engine.declare(vec![source, EntitySpec::queue(OUT)]).await.expect("the entities are taken");
-            let shared = Arc::new(engine.clone());
-            (
-                Arc::clone(&shared) as Arc<dyn Transport>,
-                Arc::clone(&shared) as Arc<dyn Store>,
-                shared,
-                None,
-                Some(engine),
-            )
-        }
-    }
-}
 
 fn operator() -> Caller {
     Caller { name: "ada".into(), idempotency_key: None }

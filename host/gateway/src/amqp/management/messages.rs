@@ -1,6 +1,6 @@
 //! Requests about messages: looked at, received by number, settled, renewed, scheduled.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sprag_amqp::value::{Array, Map, Symbol, Value};
 use sprag_broker::client::{ClientMessage, ClientSession, Error, Mode, Modified, Settle, Source};
@@ -12,7 +12,6 @@ use sprag_core::{
 
 use super::{Answer, Request, body};
 use crate::amqp::{
-    address::Part,
     context::Context,
     failure::Failure,
     message::{self, Handed},
@@ -22,12 +21,12 @@ use crate::amqp::{
 /// The most messages that one request is answered with, and about how many bytes of them: a client asks again for the rest.
 const MAX_MESSAGES: usize = 1_000;
 const MAX_ANSWER: usize = 4 << 20;
+/// The most messages that one request deletes, as on Azure; and how many of them are locked at a time.
+const MAX_DELETED: usize = 4_000;
+const DELETED_AT_A_TIME: usize = 256;
 
 fn source(context: &Context, request: &Request) -> Result<Source, Failure> {
-    match &request.place.part {
-        Part::Of(name) => Ok(context.engine.source(name)?),
-        Part::TransferDeadLetters(_) => Err(Failure::not_found("there are no transfer dead letters here")),
-    }
+    Ok(context.engine.source(&request.place.name)?)
 }
 
 /// The session that the request is about, which the asking connection has to hold.
@@ -56,9 +55,6 @@ fn one(field: &str, value: Value) -> Map {
 pub(super) async fn peek(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let from = SequenceNumber(body::number(&request.body, "from-sequence-number")?);
     let count = body::count(&request.body, "message-count", 1)?.min(MAX_MESSAGES);
-    if matches!(request.place.part, Part::TransferDeadLetters(_)) {
-        return Ok(Answer::nothing());
-    }
     let found = source(context, request)?.peek(from, count, request.session.as_ref()).await?;
     let mut bytes = 0;
     let mut entries = Vec::new();
@@ -149,6 +145,50 @@ pub(super) async fn update_disposition(context: &Context, request: &Request) -> 
     }
 }
 
+/// Deletes the oldest messages that nobody holds: up to a number of them, those from before a time. Azure's clients purge with it.
+pub(super) async fn delete(context: &Context, request: &Request) -> Result<Answer, Failure> {
+    let wanted = body::count(&request.body, "message-count", 1)?.min(MAX_DELETED);
+    let before = body::optional(&request.body, "enqueued-time-utc").and_then(Value::as_i64).unwrap_or(i64::MAX);
+    let source = source(context, request)?;
+    let session = match source.requires_session() {
+        true => Some(session(request)?),
+        false => None,
+    };
+    let receive = async |max: usize| match session {
+        Some(session) => session.receive(max, Duration::ZERO, Mode::PeekLock).await,
+        None => source.receive(max, Duration::ZERO, Mode::PeekLock).await,
+    };
+    let settle = async |message: &ClientMessage, how: Settle| -> Result<(), Error> {
+        let lock = message.lock.ok_or(Error::LockLost)?.token;
+        match session {
+            Some(session) => session.settle(lock, how).await,
+            None => source.settle(lock, how).await,
+        }
+    };
+    let mut deleted = 0;
+    while deleted < wanted {
+        let taken = receive(DELETED_AT_A_TIME.min(wanted - deleted)).await?;
+        let count = taken.len();
+        let (old, newer): (Vec<_>, Vec<_>) = taken.into_iter().partition(|message| message.enqueued_at.0 <= before);
+        // Together, so that they share a write.
+        let gone = futures_util::future::join_all(old.iter().map(|message| settle(message, Settle::Complete))).await;
+        deleted += gone.iter().filter(|result| result.is_ok()).count();
+        for message in &newer {
+            settle(message, Settle::Release).await?;
+        }
+        if let Some(error) = gone.into_iter().find_map(Result::err) {
+            return Err(error.into());
+        }
+        if count == 0 || !newer.is_empty() {
+            break;
+        }
+    }
+    match i32::try_from(deleted) {
+        Ok(0) | Err(_) => Ok(Answer::nothing()),
+        Ok(deleted) => Ok(Answer::ok(one("message-count", Value::Int(deleted)))),
+    }
+}
+
 fn disposition(body: &Map) -> Result<Settle, Failure> {
     let properties = || -> Result<Modified, Failure> {
         match body::optional(body, "properties-to-modify") {
@@ -181,7 +221,7 @@ pub(super) fn renew(context: &Context, request: &Request) -> Result<Answer, Fail
 
 pub(super) async fn schedule(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let messages = body::items(&request.body, "messages")?.iter().map(scheduled).collect::<Result<Vec<_>, _>>()?;
-    let sent = context.engine.target(request.place.name())?.send(messages).await?;
+    let sent = context.engine.target(&request.place.name)?.send(messages).await?;
     let numbers = Array::longs(sent.into_iter().map(|number| number.0));
     Ok(Answer::ok(one("sequence-numbers", numbers)))
 }
@@ -202,6 +242,6 @@ fn scheduled(entry: &Value) -> Result<Message, Failure> {
 
 pub(super) async fn cancel(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let numbers: Vec<_> = body::numbers(&request.body, "sequence-numbers")?.into_iter().map(SequenceNumber).collect();
-    context.engine.target(request.place.name())?.cancel_scheduled(&numbers).await?;
+    context.engine.target(&request.place.name)?.cancel_scheduled(&numbers).await?;
     Ok(Answer::done())
 }

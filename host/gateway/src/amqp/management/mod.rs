@@ -73,6 +73,7 @@ pub(crate) async fn carry_out(context: &Context, request: Request) -> Result<Ans
         "peek-message" => messages::peek(context, &request).await,
         "receive-by-sequence-number" => messages::receive_deferred(context, &request).await,
         "update-disposition" => messages::update_disposition(context, &request).await,
+        "batch-delete-messages" => messages::delete(context, &request).await,
         "renew-lock" => messages::renew(context, &request),
         "schedule-message" => messages::schedule(context, &request).await,
         "cancel-scheduled-message" => messages::cancel(context, &request).await,

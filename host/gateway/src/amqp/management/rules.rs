@@ -31,7 +31,7 @@ pub(super) async fn add(context: &Context, request: &Request) -> Result<Answer, 
         _ => None,
     };
     let rule = RuleSpec { name: name.to_owned(), filter: filter(description)?, action };
-    context.engine.add_rule(request.place.name(), rule).await?;
+    context.engine.add_rule(&request.place.name, rule).await?;
     Ok(Answer::done())
 }
 
@@ -91,14 +91,14 @@ fn compared(key: &str, value: &Value) -> Result<FilterValue, Failure> {
 }
 
 pub(super) async fn remove(context: &Context, request: &Request) -> Result<Answer, Failure> {
-    context.engine.remove_rule(request.place.name(), body::text(&request.body, "rule-name")?).await?;
+    context.engine.remove_rule(&request.place.name, body::text(&request.body, "rule-name")?).await?;
     Ok(Answer::done())
 }
 
 pub(super) fn list(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let skip = body::count(&request.body, "skip", 0)?;
     let top = body::count(&request.body, "top", usize::MAX)?;
-    let rules = context.engine.rules(request.place.name())?;
+    let rules = context.engine.rules(&request.place.name)?;
     let listed: Vec<Value> = rules.iter().skip(skip).take(top).map(described).collect();
     match listed.is_empty() {
         true => Ok(Answer::nothing()),

@@ -6,7 +6,7 @@ use sprag_broker::client::Sessions;
 use sprag_core::time::Timestamp;
 
 use super::{Answer, Request, body, messages::session};
-use crate::amqp::{address::Part, context::Context, failure::Failure};
+use crate::amqp::{context::Context, failure::Failure};
 
 /// What .NET calls the end of time, in milliseconds since 1970: clients ask with it for sessions that have messages.
 const END_OF_TIME: i64 = 253_402_300_799_999;
@@ -44,7 +44,7 @@ pub(super) fn list(context: &Context, request: &Request) -> Result<Answer, Failu
         Some(time) if time >= END_OF_TIME => Sessions::WithMessages,
         Some(time) => Sessions::UpdatedSince(Timestamp(time)),
     };
-    let Part::Of(name) = &request.place.part else { return Ok(Answer::nothing()) };
+    let name = &request.place.name;
     let found = context.engine.source(name)?.sessions(which, skip, top)?;
     if found.is_empty() {
         return Ok(Answer::nothing());

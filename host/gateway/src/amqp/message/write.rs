@@ -1,18 +1,12 @@
 //! A message of the engine, as a receiver gets it.
 
-use std::sync::Arc;
-
 use sprag_amqp::{
-    message::{self as wire, Header, MessageId, Properties},
-    value::{Map, Symbol, Value as Wire},
+    message::{self as wire, Header},
+    value::{Map, Value as Wire},
 };
 use sprag_broker::client::{ClientMessage, MessageState};
-use sprag_core::message::{Body, IdKind, Message, Rare, Value};
-
-use super::{
-    annotations,
-    values::{pairs_to_wire, properties_to_wire, to_wire},
-};
+use sprag_core::message::Rare;
+use sprag_messages::annotations;
 
 /// How a receiver comes to have a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +44,12 @@ pub(crate) fn write(out: &mut Vec<u8>, delivery: &ClientMessage, handed: Handed)
         delivery_annotations.set(annotations::LOCK_TOKEN, Wire::Uuid(lock));
     }
     let mut bare = Vec::with_capacity(message.body.len() + 256);
-    properties(message, rare).write(&mut bare);
-    wire::write_application_properties(&mut bare, &properties_to_wire(&message.properties));
-    body(&mut bare, &message.body);
-    wire::write_footer(&mut bare, &pairs_to_wire(&rare.footer));
+    sprag_messages::write_bare(&mut bare, message);
     wire::write(out, Some(&header), &delivery_annotations, &message_annotations(delivery, rare, handed), &bare);
 }
 
 fn message_annotations(delivery: &ClientMessage, rare: &Rare, handed: Handed) -> Map {
-    let message = &*delivery.message;
-    let mut map = pairs_to_wire(&rare.annotations);
+    let mut map = sprag_messages::sent_annotations(&delivery.message);
     map.set(annotations::SEQUENCE_NUMBER, Wire::Long(delivery.sequence.0));
     map.set(annotations::ENQUEUE_SEQUENCE_NUMBER, Wire::Long(delivery.enqueue_sequence.0));
     map.set(annotations::ENQUEUED_TIME, Wire::Timestamp(delivery.enqueued_at.0));
@@ -77,59 +67,8 @@ fn message_annotations(delivery: &ClientMessage, rare: &Rare, handed: Handed) ->
     if delivery.id_assigned {
         map.set(annotations::ASSIGNED_ID, Wire::Bool(true));
     }
-    if let Some(at) = message.scheduled_for {
-        map.set(annotations::SCHEDULED_ENQUEUE_TIME, Wire::Timestamp(at.0));
+    if let Some(source) = &rare.dead_letter_source {
+        map.set(annotations::DEAD_LETTER_SOURCE, Wire::String(source.as_str().to_owned()));
     }
-    let mut text = |name: Symbol, text: Option<&str>| {
-        if let Some(text) = text {
-            map.set(name, Wire::String(text.to_owned()));
-        }
-    };
-    text(annotations::PARTITION_KEY, message.partition_key.as_deref());
-    text(annotations::VIA_PARTITION_KEY, rare.via_partition_key.as_deref());
-    text(annotations::DEAD_LETTER_SOURCE, rare.dead_letter_source.as_ref().map(|name| name.as_str()));
     map
-}
-
-fn properties(message: &Message, rare: &Rare) -> Properties {
-    let text = |text: &Option<Arc<str>>| text.as_ref().map(|text| text.to_string());
-    let symbol = |text: &Option<Arc<str>>| text.as_ref().map(|text| Symbol::from(&**text));
-    Properties {
-        message_id: message.message_id.as_ref().map(|id| message_id(rare.message_id_kind, id.as_str())),
-        user_id: rare.user_id.clone(),
-        to: text(&message.to),
-        subject: text(&message.subject),
-        reply_to: text(&message.reply_to),
-        correlation_id: message.correlation_id.as_ref().map(|id| message_id(rare.correlation_id_kind, id)),
-        content_type: symbol(&message.content_type),
-        content_encoding: symbol(&rare.content_encoding),
-        absolute_expiry_time: rare.absolute_expiry_time.map(|at| at.0),
-        creation_time: rare.creation_time.map(|at| at.0),
-        group_id: message.session_id.as_ref().map(|id| id.as_str().to_owned()),
-        group_sequence: rare.group_sequence,
-        reply_to_group_id: text(&message.reply_to_session_id),
-    }
-}
-
-fn message_id(kind: IdKind, text: &str) -> MessageId {
-    match kind.value_of(text) {
-        Value::Ulong(number) => MessageId::Ulong(number),
-        Value::Uuid(bytes) => MessageId::Uuid(bytes),
-        Value::Binary(bytes) => MessageId::Binary(bytes),
-        _ => MessageId::String(text.to_owned()),
-    }
-}
-
-fn body(out: &mut Vec<u8>, body: &Body) {
-    match body {
-        Body::None => {}
-        Body::Data(bytes) => wire::write_data(out, bytes),
-        Body::Sections(parts) => parts.iter().for_each(|part| wire::write_data(out, part)),
-        Body::Value(value) => wire::write_value(out, &to_wire(value)),
-        Body::Lists(lists) => {
-            for list in lists {
-                wire::write_sequence(out, &Wire::List(list.iter().map(to_wire).collect()));
-            }
-        }
-    }
 }

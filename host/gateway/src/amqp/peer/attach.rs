@@ -1,6 +1,9 @@
 //! Links that are asked for: what they lead to, whether they may, and how they are answered.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sprag_amqp::{
     connection::{Accept, LinkKey},
@@ -17,7 +20,7 @@ use super::{
 use crate::{
     access::Right,
     amqp::{
-        address::{Node, Part, Place, parse},
+        address::{Node, Place, parse},
         failure::Failure,
         permission,
     },
@@ -78,8 +81,8 @@ impl Peer {
 
     fn exists(&self, place: &Place) -> Result<(), Failure> {
         let engine = &self.context.engine;
-        match engine.target(place.name()) {
-            Err(Error::NoSuchEntity(_)) => engine.source(place.name()).map(drop).map_err(Failure::from),
+        match engine.target(&place.name) {
+            Err(Error::NoSuchEntity(_)) => engine.source(&place.name).map(drop).map_err(Failure::from),
             // A topic or a subscription is there too, whatever cannot be done with it.
             _ => Ok(()),
         }
@@ -87,6 +90,9 @@ impl Peer {
 
     fn put(&mut self, key: LinkKey, place: Option<Place>, right: Option<Right>, kind: Kind) {
         self.context.counters.links(1);
+        if !matches!(kind, Kind::Requests | Kind::Replies(_)) {
+            self.idle.attached(key, Instant::now());
+        }
         self.links.insert(key, Link { place, right, kind });
     }
 
@@ -106,7 +112,7 @@ impl Peer {
                 Kind::Replies(Replies::new(address))
             }
         };
-        let longest = place.as_ref().and_then(|place| self.context.engine.target(place.name()).ok());
+        let longest = place.as_ref().and_then(|place| self.context.engine.target(&place.name).ok());
         let longest = longest.map_or(0, |target| target.max_message_size() + AROUND_MESSAGE);
         self.put(link, place, None, kind);
         let max_message_size = match attach.role {
@@ -121,9 +127,7 @@ impl Peer {
         if !self.permissions.allows(&place, Right::Send, self.now()) {
             return Err(permission::missing(Right::Send, &place));
         }
-        let Part::Of(name) = &place.part else {
-            return Err(Failure::not_allowed("nothing is sent to dead letters"));
-        };
+        let name = &place.name;
         let source_only = name.as_str().ends_with(sprag_broker::DEAD_LETTER_SUFFIX);
         if source_only {
             return Err(Failure::not_allowed("nothing is sent to dead letters"));
@@ -144,17 +148,7 @@ impl Peer {
         if !self.permissions.allows(&place, Right::Listen, self.now()) {
             return Err(permission::missing(Right::Listen, &place));
         }
-        let name = match &place.part {
-            Part::Of(name) => name,
-            Part::TransferDeadLetters(name) => {
-                self.context.engine.source(name)?;
-                let receiver = Receiver::new(From::Nothing, mode(attach));
-                self.put(link, Some(place), Some(Right::Listen), Kind::Receiver(Box::new(receiver)));
-                self.take(link, to_receive(attach));
-                return Ok(());
-            }
-        };
-        let source = self.context.engine.source(name)?;
+        let source = self.context.engine.source(&place.name)?;
         source.check()?;
         let filter = attach.source.as_ref().and_then(|source| source.filter(SESSION_FILTER.as_str()));
         match (source.requires_session(), filter) {
@@ -170,6 +164,7 @@ impl Peer {
                 let wanted = match wanted {
                     Value::Null => None,
                     Value::String(id) => Some(id.as_str().into()),
+                    Value::Symbol(id) => Some(id.as_str().into()),
                     _ => return Err(Failure::argument("the session filter is neither a session id nor null")),
                 };
                 self.ask_for_session(link, attach, place, source, wanted);
@@ -245,12 +240,14 @@ impl Peer {
                 }
             }
         });
+        self.used(key);
         self.take(key, accept);
     }
 
     fn give_up(&mut self, key: LinkKey, failure: &Failure) {
         self.refuse(key, failure);
         if self.links.remove(&key).is_some() {
+            self.idle.gone(key, Instant::now());
             self.context.counters.links(-1);
         }
     }

@@ -8,6 +8,7 @@
 //! runs to its end.
 
 mod attach;
+mod idle;
 mod login;
 mod receiving;
 mod requests;
@@ -29,6 +30,8 @@ use tokio::sync::Notify;
 
 use super::{address::Place, context::Context, failure::Failure, permission::Permissions};
 use crate::access::Right;
+use idle::Idle;
+pub(super) use idle::Limits as IdleLimits;
 use receiving::{Receiver, Taken};
 use requests::{Answered, Replies};
 use sending::Sent;
@@ -102,14 +105,18 @@ pub(super) struct Peer {
     /// Receivers that wait for the client to read.
     starved: Vec<LinkKey>,
     permissions: Permissions,
+    /// What is used, and when it was last.
+    idle: Idle<LinkKey>,
     unwritten: usize,
     stopping: bool,
 }
 
 impl Peer {
     pub(super) fn new(context: Arc<Context>) -> Self {
+        let now = Instant::now();
         Self {
-            amqp: Connection::new(Arc::clone(&context.protocol), Instant::now()),
+            amqp: Connection::new(Arc::clone(&context.protocol), now),
+            idle: Idle::new(context.settings.idle, now),
             permissions: Permissions::new(context.access.clone()),
             context,
             jobs: FuturesUnordered::new(),
@@ -243,6 +250,7 @@ impl Peer {
     /// A link is gone: its waits end, its session is given back. Messages that it had without a session stay locked until their locks lapse.
     fn forget(&mut self, key: LinkKey) {
         let Some(link) = self.links.remove(&key) else { return };
+        self.idle.gone(key, Instant::now());
         self.context.counters.links(-1);
         match link.kind {
             Kind::Asking { cancel, .. } => cancel.cancel(),

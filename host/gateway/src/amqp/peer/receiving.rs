@@ -28,8 +28,6 @@ const NO_LIMIT: Duration = Duration::from_secs(86_400 * 365);
 pub(super) enum From {
     Plain(Source),
     Session(Arc<ClientSession>),
-    /// What never has any.
-    Nothing,
 }
 
 impl From {
@@ -37,10 +35,6 @@ impl From {
         match self {
             Self::Plain(source) => source.receive(max, wait, Mode::PeekLock).await,
             Self::Session(session) => session.receive(max, wait, Mode::PeekLock).await,
-            Self::Nothing => {
-                tokio::time::sleep(wait).await;
-                Ok(Vec::new())
-            }
         }
     }
 
@@ -48,7 +42,6 @@ impl From {
         match self {
             Self::Plain(source) => source.settle(lock, how).await,
             Self::Session(session) => session.settle(lock, how).await,
-            Self::Nothing => Err(Error::LockLost),
         }
     }
 }
@@ -124,6 +117,7 @@ impl Peer {
             if let Some(taking) = &receiver.taking {
                 taking.cancel();
             }
+            self.used(key);
             self.pump(key);
         } else if matches!(self.links.get(&key), Some(Link { kind: Kind::Replies(_), .. })) {
             self.reply_credit(key, drain);
@@ -263,11 +257,12 @@ impl Peer {
         match (self.amqp.deliver(key, outgoing), lock) {
             (Ok(delivery), Some(lock)) => {
                 self.locks.insert(lock, (key, delivery));
+                self.used(key);
                 if let Some(receiver) = self.receiver(key) {
                     receiver.unsettled += 1;
                 }
             }
-            (Ok(_), None) => {}
+            (Ok(_), None) => self.used(key),
             (Err(error), lock) => {
                 tracing::debug!(%error, sequence = message.sequence.0, "a message could not be handed over");
                 if let (Some(lock), Some(receiver)) = (lock, self.receiver(key)) {

@@ -1,6 +1,6 @@
 //! Requests and their answers: with tokens (`$cbs`), and to entities (`$management`).
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use sprag_amqp::{
@@ -79,11 +79,13 @@ impl Peer {
             correlation: properties.message_id.or(properties.correlation_id),
         };
         let Some(place) = place else {
+            self.idle.asked(Instant::now());
             let answer = self.put_token(&sections);
             return self.answer(&to, &answer);
         };
         match self.request(&place, &sections) {
             Ok(request) => {
+                self.used_by_request(&request);
                 let context = Arc::clone(&self.context);
                 self.write(async move {
                     let answer = management::carry_out(&context, request).await;
@@ -107,7 +109,7 @@ impl Peer {
             None | Some(Value::Null) => Map::new(),
             Some(_) => return Err(Failure::argument("the body of a request is a map")),
         };
-        let entity = place.name().as_str().to_ascii_lowercase();
+        let entity = place.name.as_str().to_ascii_lowercase();
         let session = body.get("session-id").and_then(Value::as_str);
         let held: Vec<Arc<ClientSession>> = match session {
             Some(session) => self.held.get(&(entity, session.into())).into_iter().cloned().collect(),

@@ -24,6 +24,7 @@ impl Peer {
         match self.links.get(&delivery.link) {
             Some(Link { kind: Kind::Sender(target), .. }) => {
                 let target = target.clone();
+                self.used(delivery.link);
                 self.send(target, delivery);
             }
             Some(Link { kind: Kind::Requests, .. }) => self.requested(delivery),

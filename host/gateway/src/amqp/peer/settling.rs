@@ -40,6 +40,7 @@ impl Peer {
             Some(state) => outcome(state),
         };
         for Disposed { link, key, tag } in deliveries {
+            self.used(link);
             let Some(lock) = self.context.tokens.lock(&tag) else { continue };
             match &how {
                 Ok(how) => {
