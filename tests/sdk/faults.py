@@ -27,7 +27,8 @@ class Broker:
         self.program, self.folder, self.port, self.process = program, folder, 0, None
 
     def start(self):
-        command = [self.program, self.folder, str(self.port), "--keys", *ENTITIES]
+        # A client that does not say how long it waits for a session is answered after 5 s.
+        command = [self.program, self.folder, str(self.port), "--keys", "--session-wait", "5", *ENTITIES]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         if not line.startswith("ready "):

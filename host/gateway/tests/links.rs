@@ -32,6 +32,21 @@ async fn a_message_goes_through_with_the_answers_of_azure() {
     assert_eq!(broker.engine.entity(&"orders".into()).unwrap().counts.active, 0);
 }
 
+/// azservicebus names its answers' addresses after the host and a number, without a path: two senders of a queue have two, and each waits
+/// for its own.
+#[tokio::test]
+async fn an_answer_goes_to_the_address_that_was_named() {
+    let broker = Broker::start(vec![EntitySpec::queue("q")]).await;
+    let mut client = broker.client().await;
+    let first = client.requests_at("q/$management", "amqp://127.0.0.1:5672-c1fd20a9;0:0:1").await.unwrap();
+    let second = client.requests_at("q/$management", "amqp://127.0.0.1:5672-c1fd20a9;0:0:3").await.unwrap();
+    for requests in [&first, &second, &first] {
+        let body = map([("from-sequence-number", Value::Long(1)), ("message-count", Value::Int(1))]);
+        let (status, _, _) = client.manage(requests, "peek-message", body).await;
+        assert_eq!(status, 204);
+    }
+}
+
 /// The Python SDK compares the outcome with its own, and takes an error in a rejection for a failure.
 #[tokio::test]
 async fn outcomes_come_back_without_their_errors() {

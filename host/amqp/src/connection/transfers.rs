@@ -39,8 +39,11 @@ impl Connection {
         }
         let mut partial = match link.partial.take() {
             Some(partial) => {
+                // The older line of fe2o3-amqp, which azservicebus stands on, numbers the last frame of a long message anew, and keeps its tag.
+                let goes_on = |tag: &Bytes| *tag == partial.tag && !partial.tag.is_empty();
                 if let Some(id) = transfer.delivery_id
                     && id != super::keys::wire_id(partial.key.id)
+                    && !transfer.delivery_tag.as_ref().is_some_and(goes_on)
                 {
                     return fault(condition::NOT_ALLOWED, "a delivery began within another one");
                 }

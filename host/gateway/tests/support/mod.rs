@@ -499,13 +499,18 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
 
     /// A pair of links for requests to a node.
     pub(crate) async fn requests(&mut self, node: &str) -> Result<Requests, AmqpError> {
+        self.requests_at(node, "my-answers").await
+    }
+
+    /// The same, with an address for the answers.
+    pub(crate) async fn requests_at(&mut self, node: &str, address: &'static str) -> Result<Requests, AmqpError> {
         let sender = self.sender(node).await?;
         let mut attach = Self::receiving(node);
-        attach.target = Some(Target::at("my-answers"));
+        attach.target = Some(Target::at(address));
         attach.receiver_settle = ReceiverSettle::First;
         let receiver = self.attach(attach).await?.0;
         self.give(receiver, 0, 100, false).await;
-        Ok(Requests { sender, receiver })
+        Ok(Requests { sender, receiver, address })
     }
 
     /// A request, and its answer: properties and body.
@@ -513,7 +518,7 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
         let mut out = Vec::new();
         let id = MessageId::Ulong(self.next_delivery.into());
         let properties =
-            Properties { message_id: Some(id.clone()), reply_to: Some("my-answers".into()), ..Properties::default() };
+            Properties { message_id: Some(id.clone()), reply_to: Some(on.address.into()), ..Properties::default() };
         properties.write(&mut out);
         let operation = [("operation".to_owned(), Value::from(operation))];
         write_application_properties(&mut out, &operation.into_iter().collect());
@@ -544,6 +549,7 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Client<S> {
 pub(crate) struct Requests {
     pub(crate) sender: u32,
     pub(crate) receiver: u32,
+    pub(crate) address: &'static str,
 }
 
 static MESSAGES: AtomicU32 = AtomicU32::new(0);

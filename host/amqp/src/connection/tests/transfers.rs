@@ -50,6 +50,25 @@ fn ids_may_be_repeated_within_a_message_and_leave_gaps() {
     assert_eq!(disposition.first, 3, "over the wrap");
 }
 
+/// fe2o3-amqp 0.14 (azservicebus 0.25.1) splits what is longer than the link takes at that length, and gives the last frame a number of its own. What
+/// it is to be told is that the message is too long: it waits for ever for an answer to the link.
+#[test]
+fn a_new_number_with_the_same_tag_goes_on_with_the_message() {
+    let mut client = Client::ready(Config::default());
+    client.sender(0, 10);
+    let first = Transfer { more: true, ..whole(0, 0) };
+    let last = Transfer { delivery_tag: first.delivery_tag.clone(), ..whole(0, 1) };
+    client.transfer(first, b"a");
+    client.transfer(last, b"b");
+    let delivery = delivered(&mut client);
+    assert_eq!(&delivery.payload[..], b"ab");
+    client.server.settle_incoming(delivery.key, &DeliveryState::Accepted).expect("there");
+    let Performative::Disposition(disposition) = client.frame() else { panic!() };
+    assert_eq!(disposition.first, 0, "the number that it began with");
+    client.transfer(whole(0, 2), b"c");
+    assert_eq!(&delivered(&mut client).payload[..], b"c");
+}
+
 #[test]
 fn a_message_within_a_message_detaches_the_link() {
     let mut client = Client::ready(Config::default());

@@ -111,8 +111,9 @@ fn described(rule: &RuleView) -> Value {
     let sql =
         |code: u64, text: &str| Value::described(code, Value::List(vec![Value::from(text), Value::Int(SQL_LEVEL)]));
     let filter = match filter {
-        FilterSpec::All => sql(code::TRUE_FILTER, "1=1"),
-        FilterSpec::Nothing => sql(code::FALSE_FILTER, "1=0"),
+        // Without fields: .NET's codec has none, and azservicebus reads none.
+        FilterSpec::All => Value::described(code::TRUE_FILTER, Value::List(Vec::new())),
+        FilterSpec::Nothing => Value::described(code::FALSE_FILTER, Value::List(Vec::new())),
         FilterSpec::Sql(text) => sql(code::SQL_FILTER, text),
         FilterSpec::SqlWith(text) => sql(code::SQL_FILTER, &text.expression),
         FilterSpec::Correlation(filter) => Value::described(code::CORRELATION_FILTER, listed(filter)),

@@ -174,12 +174,16 @@ impl Peer {
         };
         let candidates = self.links.iter().filter_map(|(key, link)| match &link.kind {
             Kind::Replies(replies) => {
-                let named = match (&replies.address, &to.reply_to) {
-                    (Some(address), Some(reply_to)) => path_of(address) == path_of(reply_to),
-                    _ => false,
+                let (exactly, named) = match (&replies.address, &to.reply_to) {
+                    // azservicebus has addresses of a scheme and a host with a number, and no path: those differ as they stand only.
+                    (Some(address), Some(reply_to)) => {
+                        let path = path_of(address);
+                        (address == reply_to, !path.is_empty() && path == path_of(reply_to))
+                    }
+                    _ => (false, false),
                 };
-                let rank = (named, same_node(link), key.session() == to.session);
-                (named || rank.1).then_some((rank, *key))
+                let rank = (exactly, named, same_node(link), key.session() == to.session);
+                (exactly || named || rank.2).then_some((rank, *key))
             }
             _ => None,
         });
