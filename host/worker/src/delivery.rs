@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sprag_core::{
     effect::{Commit, Effect, HistoryKind, HistoryLine, StoreWrite},
+    ids::SequenceNumber,
     machine::{self, Answer, Arrival, Claim, Concluded, Ended, Known, Next},
     message::{Delivery, MessageType, Origin, Value, property},
     outcome::{Failure, kind},
@@ -95,7 +96,7 @@ pub(crate) async fn handle(
             let attempt = answer.outcome.as_ref().map_or(0, |stored| stored.attempts);
             match way.commit(&known, commit, attempt, None).await {
                 Ok(after) => {
-                    if let Err(error) = endpoint.recorder.forget(&endpoint.config.name, delivery.sequence) {
+                    if let Err(error) = endpoint.recorder.forget(&endpoint.config.name, noted_as(endpoint, delivery)) {
                         warn!(%error, "the flight recorder could not be written");
                     }
                     (Step::Settled, Some(after))
@@ -116,10 +117,19 @@ pub(crate) async fn handle(
     step
 }
 
+/// The number under which the flight recorder knows a delivery. On a far broker parked copies are on a queue beside, whose numbers are its own.
+fn noted_as(endpoint: &Endpoint, delivery: &Delivery) -> SequenceNumber {
+    const BESIDE: i64 = 1 << 62;
+    match delivery.origin {
+        Origin::Parked if endpoint.config.expected.is_some() => SequenceNumber(delivery.sequence.0 | BESIDE),
+        _ => delivery.sequence,
+    }
+}
+
 /// Runs of this delivery that ended with a process, ours or another host's (P23): deliveries that the broker has counted and nobody accounts for.
 /// None: it cannot be known now.
 async fn host_ended(endpoint: &Endpoint, delivery: &Delivery, arrival: &Arrival, answer: &Answer) -> Option<u32> {
-    let ours = endpoint.recorder.ended(&endpoint.config.name, delivery.sequence);
+    let ours = endpoint.recorder.ended(&endpoint.config.name, noted_as(endpoint, delivery));
     let before = delivery.delivery_count.saturating_sub(1);
     // Parked copies are not counted by the broker (P19).
     if !endpoint.config.is_shared || before <= ours || answer.decision.is_some() || delivery.origin == Origin::Parked {
@@ -190,7 +200,7 @@ impl Way<'_> {
         let Self { endpoint, delivery, arrival, .. } = self;
         let noted = endpoint.recorder.begin(flight::Run {
             endpoint: &endpoint.config.name,
-            sequence: delivery.sequence,
+            sequence: noted_as(endpoint, delivery),
             event_id: &arrival.event_id,
             message_id: arrival.message_id.as_ref(),
         });
