@@ -80,6 +80,10 @@ impl Host {
                 endpoints: vec![EndpointConfig {
                     name: endpoint(),
                     source: source(),
+                    expected: None,
+                    is_shared: false,
+                    store_enqueues: true,
+                    resolver: None,
                     transport: Arc::clone(&shared) as _,
                     store: Arc::clone(&shared) as _,
                     committer: shared,
