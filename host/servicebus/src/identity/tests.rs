@@ -256,6 +256,6 @@ async fn requests_go_out_as_they_are() {
     assert!(said.starts_with("post /token?x=1 http/1.1\r\n") && said.contains("\r\nmetadata: true\r\n"), "{said}");
 
     // Nobody listens there any more.
-    let unanswered = http.execute_request(&request).await.err().expect("nobody answers").to_string();
+    let unanswered = http.execute_request(&request).await.expect_err("nobody answers").to_string();
     assert!(unanswered.starts_with("no answer to the request for a token"), "{unanswered}");
 }
