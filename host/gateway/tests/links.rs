@@ -448,6 +448,40 @@ async fn several_locks_in_one_request() {
     assert_eq!((status, condition.as_deref()), (400, Some("com.microsoft:argument-error")));
 }
 
+/// What a request settles is settled on the link too, even if the request fails over another of its locks.
+#[tokio::test]
+async fn a_request_that_fails_in_part_settles_the_rest_on_the_link() {
+    let broker = Broker::start(vec![EntitySpec::queue("q")]).await;
+    let mut client = broker.client().await;
+    let sender = client.sender("q").await.unwrap();
+    let receiver = client.receiver("q", 10).await.unwrap();
+    let (mut ids, mut tokens) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        client.send(sender, &message("x")).await;
+        let got = client.receive(receiver).await;
+        let Value::Uuid(token) = got.lock_token() else { panic!("a UUID") };
+        ids.push(got.id);
+        tokens.push(token);
+    }
+    // The one in the middle is gone before.
+    assert_eq!(client.settle(ids[1], DeliveryState::Accepted).await, DeliveryState::Accepted);
+    client.forget_said();
+    let requests = client.requests("q/$management").await.unwrap();
+    let settle = map([("disposition-status", Value::from("completed")), ("lock-tokens", Array::uuids(tokens))]);
+    let (status, condition, _) = client.manage(&requests, "update-disposition", settle).await;
+    assert_eq!((status, condition.as_deref()), (410, Some("com.microsoft:message-lock-lost")));
+    for id in [ids[0], ids[2]] {
+        let state = client.wanted(|said, _| match said {
+            Performative::Disposition(said) if said.role == Role::Sender && said.settled && said.first == id => {
+                Some(said.state.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(state.await, Some(DeliveryState::Accepted));
+    }
+    assert_eq!(broker.engine.entity(&"q".into()).unwrap().counts.active, 0);
+}
+
 /// An entity that is removed says so to whoever waits there.
 #[tokio::test]
 async fn a_removed_entity_detaches_its_links() {

@@ -3,7 +3,7 @@
 //! Start reading at [`ServiceBus`] (the [`sprag_transport::Transport`]), then `session` (a session that is held), `link` (what receives),
 //! `management` and `requests` (what links cannot do), `connection` (made, found broken, made again) and its `ear`. `message` converts messages, `fault` says
 //! what an error of the broker means. Apart from all that, [`administration`] reads and makes entities over HTTP, and [`topology`] says which ones
-//! an endpoint needs.
+//! an endpoint needs. `identity` is there with the feature `azure-identity` only.
 //!
 //! What differs from the embedded engine is the broker's: a batch's numbers are not told, counts are found by looking at every message, a
 //! session given back with a pause is held for as long, and parked messages are copies on a queue of their own beside the endpoint's
@@ -20,6 +20,8 @@ mod connection;
 mod connection_string;
 mod ear;
 mod fault;
+#[cfg(feature = "azure-identity")]
+mod identity;
 mod link;
 mod listing;
 mod management;
@@ -38,6 +40,8 @@ mod transport;
 
 pub use config::{Config, EntitySettings, Settle};
 pub use connection_string::{ConnectionString, Credential, Malformed};
+#[cfg(feature = "azure-identity")]
+pub use identity::{Identity, IdentityError};
 pub use token::{Token, TokenError, TokenSource};
 pub use transport::{Counts, ServiceBus};
 

@@ -107,7 +107,12 @@ fn locks(context: &Context, request: &Request) -> Result<Vec<LockToken>, Failure
     tokens.iter().map(lock).collect()
 }
 
-pub(super) async fn update_disposition(context: &Context, request: &Request) -> Result<Answer, Failure> {
+/// Also says which messages were `settled`: some may be when others are not.
+pub(super) async fn update_disposition(
+    context: &Context,
+    request: &Request,
+    settled: &mut Vec<LockToken>,
+) -> Result<Answer, Failure> {
     let how = disposition(&request.body)?;
     let locks = locks(context, request)?;
     let source = source(context, request)?;
@@ -133,9 +138,10 @@ pub(super) async fn update_disposition(context: &Context, request: &Request) -> 
     }
     // All at once, so that they share a write.
     let results = futures_util::future::join_all(locks.iter().map(|lock| settle(*lock))).await;
-    let failed = results.iter().filter(|result| result.is_err()).count();
+    settled.extend(locks.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(lock, _)| *lock));
+    let failed = results.len() - settled.len();
     match results.into_iter().find_map(Result::err) {
-        None => Ok(Answer { settled: locks, ..Answer::done() }),
+        None => Ok(Answer::done()),
         Some(error) if locks.len() == 1 => Err(error.into()),
         Some(error) => {
             let failure = Failure::from(error);

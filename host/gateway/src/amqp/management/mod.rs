@@ -27,19 +27,24 @@ pub(crate) struct Request {
     pub(crate) held: Vec<Arc<ClientSession>>,
 }
 
+/// What has become of a request.
+pub(crate) struct Outcome {
+    pub(crate) answer: Result<Answer, Failure>,
+    /// Messages that were settled. A failure has some too, where others could not be.
+    pub(crate) settled: Vec<LockToken>,
+}
+
 /// What is answered when it went well.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: i32,
     pub(crate) text: &'static str,
     pub(crate) body: Value,
-    /// Messages that were settled.
-    pub(crate) settled: Vec<LockToken>,
 }
 
 impl Answer {
     fn ok(body: Map) -> Self {
-        Self { status: 200, text: "OK", body: Value::Map(body), settled: Vec::new() }
+        Self { status: 200, text: "OK", body: Value::Map(body) }
     }
 
     fn done() -> Self {
@@ -47,11 +52,11 @@ impl Answer {
     }
 
     fn nothing() -> Self {
-        Self { status: 204, text: "No Content", body: Value::Null, settled: Vec::new() }
+        Self { status: 204, text: "No Content", body: Value::Null }
     }
 
     pub(crate) fn accepted() -> Self {
-        Self { status: 202, text: "Accepted", body: Value::Null, settled: Vec::new() }
+        Self { status: 202, text: "Accepted", body: Value::Null }
     }
 }
 
@@ -68,11 +73,17 @@ pub(crate) fn right(operation: &str) -> Right {
     }
 }
 
-pub(crate) async fn carry_out(context: &Context, request: Request) -> Result<Answer, Failure> {
+pub(crate) async fn carry_out(context: &Context, request: Request) -> Outcome {
+    let mut settled = Vec::new();
+    let answer = answer(context, request, &mut settled).await;
+    Outcome { answer, settled }
+}
+
+async fn answer(context: &Context, request: Request, settled: &mut Vec<LockToken>) -> Result<Answer, Failure> {
     match name(&request.operation) {
         "peek-message" => messages::peek(context, &request).await,
         "receive-by-sequence-number" => messages::receive_deferred(context, &request).await,
-        "update-disposition" => messages::update_disposition(context, &request).await,
+        "update-disposition" => messages::update_disposition(context, &request, settled).await,
         "batch-delete-messages" => messages::delete(context, &request).await,
         "renew-lock" => messages::renew(context, &request),
         "schedule-message" => messages::schedule(context, &request).await,

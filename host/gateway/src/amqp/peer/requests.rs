@@ -10,13 +10,12 @@ use sprag_amqp::{
     value::{Map, Symbol, Value},
 };
 use sprag_broker::client::ClientSession;
-use sprag_core::message::LockToken;
 
 use super::{Done, Kind, Link, Peer};
 use crate::amqp::{
     address::{Place, path_of},
     failure::Failure,
-    management::{self, Answer},
+    management::{self, Answer, Outcome},
     permission,
 };
 
@@ -47,7 +46,7 @@ struct Return {
 /// A request that has been carried out, or not.
 pub(in crate::amqp) struct Answered {
     to: Return,
-    answer: Result<Answer, Failure>,
+    outcome: Outcome,
 }
 
 impl Peer {
@@ -88,8 +87,8 @@ impl Peer {
                 self.used_by_request(&request);
                 let context = Arc::clone(&self.context);
                 self.write(async move {
-                    let answer = management::carry_out(&context, request).await;
-                    Done::Answered(Box::new(Answered { to, answer }))
+                    let outcome = management::carry_out(&context, request).await;
+                    Done::Answered(Box::new(Answered { to, outcome }))
                 });
             }
             Err(failure) => self.answer(&to, &Err(failure)),
@@ -143,11 +142,9 @@ impl Peer {
 
     pub(super) fn answered(&mut self, answered: Answered) {
         self.writing -= 1;
-        if let Ok(answer) = &answered.answer {
-            let settled: Vec<LockToken> = answer.settled.clone();
-            self.settled_by_request(&settled);
-        }
-        self.answer(&answered.to, &answered.answer);
+        let Answered { to, outcome } = answered;
+        self.settled_by_request(&outcome.settled);
+        self.answer(&to, &outcome.answer);
     }
 
     fn answer(&mut self, to: &Return, answer: &Result<Answer, Failure>) {
