@@ -1,8 +1,10 @@
 //! What the configuration says of namespaces of Service Bus: their clients, the entities that endpoints need there (P21), and what is wrong with
 //! those that are there.
 
+use std::sync::Arc;
+
 use sprag_servicebus::{
-    ServiceBus,
+    ServiceBus, TokenSource,
     administration::{self, Administration},
     topology::{self, Problem, Wanted},
 };
@@ -25,6 +27,7 @@ pub(crate) fn transport(config: &Config, name: &str, namespace: &config::Service
         max_delivery_count: remote.max_delivery_count,
     });
     let options = sprag_servicebus::Config {
+        tokens: tokens(name, namespace)?,
         entities: entities.collect(),
         settle: namespace.settle,
         operation_timeout: namespace.operation_timeout,
@@ -35,9 +38,27 @@ pub(crate) fn transport(config: &Config, name: &str, namespace: &config::Service
     ServiceBus::new(options).map_err(|error| refused(name, &error))
 }
 
+/// The tokens of an identity, where one stands in place of a key.
+fn tokens(name: &str, namespace: &config::ServiceBus) -> Result<Option<Arc<dyn TokenSource>>, Failure> {
+    let Some(credential) = &namespace.credential else { return Ok(None) };
+    #[cfg(feature = "azure-identity")]
+    return match sprag_servicebus::Identity::from_name(credential, &namespace.authorities) {
+        Ok(identity) => Ok(Some(Arc::new(identity))),
+        Err(error) => Err(refused(name, &error)),
+    };
+    #[cfg(not(feature = "azure-identity"))]
+    Err(refused(
+        name,
+        &format!(
+            "`credential = {credential:?}` needs a build with the feature azure-identity (cargo build --release --features azure-identity)"
+        ),
+    ))
+}
+
 /// Its administration.
 pub(crate) fn administration(name: &str, namespace: &config::ServiceBus) -> Result<Administration, Failure> {
     let options = administration::Config {
+        tokens: tokens(name, namespace)?,
         port: namespace.administration_port,
         extra_roots: namespace.authorities.clone(),
         ..administration::Config::new(namespace.connection.clone())

@@ -501,7 +501,13 @@ pub(crate) static SERVICEBUS: Section = Section {
             "connection",
             Kind::Secret,
             "\"env:SERVICEBUS_CONNECTION\"",
-            "Its connection string, with the rights Listen and Send.",
+            "Its connection string, with the rights Listen and Send. With `credential`: only its Endpoint=sb://NAMESPACE.",
+        ),
+        optional(
+            "credential",
+            Kind::Choice(&["environment", "workload-identity", "managed-identity"]),
+            "\"managed-identity\"",
+            "An identity of Microsoft Entra in place of a key. Needs a build with the feature `azure-identity`.",
         ),
         key(
             "settle",
@@ -535,7 +541,7 @@ pub(crate) static SERVICEBUS: Section = Section {
             "Files (PEM) with certificates of authorities to trust beside the machine's own.",
         ),
     ],
-    later: &["credential", "client"],
+    later: &["client"],
 };
 
 pub(crate) static STORE: Section = Section {

@@ -146,6 +146,8 @@ pub(crate) struct Topic {
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceBus {
     pub connection: ConnectionString,
+    /// An identity in place of the connection string's key, by its name.
+    pub credential: Option<String>,
     pub settle: Settle,
     pub operation_timeout: Duration,
     pub idle_timeout: Duration,

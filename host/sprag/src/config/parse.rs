@@ -127,7 +127,10 @@ fn named<T>(
 }
 
 fn read_servicebus(table: &Table<'_, '_>, base: &Path) -> Option<ServiceBus> {
+    let credential = table.text("credential");
     let connection = table.secret("connection").and_then(|text| {
+        // An identity needs the address only; what stands for a key is never shown to anybody.
+        let text = if credential.is_some() { format!("{text};SharedAccessSignature=-") } else { text };
         ConnectionString::parse(&text)
             .map_err(|error| table.source.found(table.span_of("connection"), read::SECRET, error.to_string()))
             .ok()
@@ -137,6 +140,7 @@ fn read_servicebus(table: &Table<'_, '_>, base: &Path) -> Option<ServiceBus> {
         _ => Settle::Management,
     };
     Some(ServiceBus {
+        credential,
         settle,
         operation_timeout: table.duration("operation_timeout").expect(DECLARED),
         idle_timeout: table.duration("idle_timeout").expect(DECLARED),

@@ -446,6 +446,10 @@ fn what_a_source_on_service_bus_needs() {
         assert!(got.contains(expected), "{to}\n  got: {got}\n  not: {expected}");
         assert!(!got.contains("geheim"), "no secret is shown: {got}");
     }
+    std::fs::write(folder.path().join("endpoint.txt"), "Endpoint=sb://ns.servicebus.windows.net").expect("written");
+    let keyless = FAR.replace("file:connection.txt\"", "file:endpoint.txt\"\ncredential = \"managed-identity\"");
+    let config = parse::parse(&keyless, folder.path()).expect("an identity needs no key");
+    assert_eq!(config.servicebus["prod"].credential.as_deref(), Some("managed-identity"));
     let alone = FAR.replace("store = \"main\"\n", "single_host = true\n");
     assert!(parse::parse(&alone, folder.path()).is_ok(), "who promises to be alone may keep its records here");
 }
