@@ -14,6 +14,8 @@
 
 mod address;
 pub mod administration;
+#[cfg(feature = "azservicebus")]
+pub mod azservicebus;
 mod clock;
 mod config;
 mod connection;

@@ -42,7 +42,7 @@ const REMEMBERED: usize = 10_000;
 /// Azure Service Bus as a transport. Cheap to clone.
 #[derive(Clone)]
 pub struct ServiceBus {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What a transport has open, and what it has sent.
@@ -171,7 +171,7 @@ impl Shared {
     }
 
     /// Refuses what the broker or other receivers could not read.
-    fn check(&self, entity: &EntityName, messages: &[Message]) -> Result<(), Error> {
+    pub(crate) fn check(&self, entity: &EntityName, messages: &[Message]) -> Result<(), Error> {
         let configured = self.client.config.entities.iter().find(|known| known.name == *entity);
         let requires_session = configured.is_some_and(|known| known.requires_session);
         for message in messages {

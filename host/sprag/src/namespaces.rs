@@ -9,6 +9,8 @@ use sprag_servicebus::{
     topology::{self, Problem, Wanted},
 };
 
+use sprag_transport::Transport;
+
 use crate::{
     config::{self, Config},
     failure::{Exit, Failure},
@@ -19,7 +21,11 @@ fn refused(name: &str, error: &impl std::fmt::Display) -> Failure {
 }
 
 /// The transport of a namespace. It does not connect before it is used.
-pub(crate) fn transport(config: &Config, name: &str, namespace: &config::ServiceBus) -> Result<ServiceBus, Failure> {
+pub(crate) fn transport(
+    config: &Config,
+    name: &str,
+    namespace: &config::ServiceBus,
+) -> Result<Arc<dyn Transport>, Failure> {
     let entities = endpoints(config, name).map(|(endpoint, remote)| sprag_servicebus::EntitySettings {
         name: endpoint.source.clone(),
         requires_session: remote.requires_session,
@@ -35,7 +41,27 @@ pub(crate) fn transport(config: &Config, name: &str, namespace: &config::Service
         extra_roots: namespace.authorities.clone(),
         ..sprag_servicebus::Config::new(namespace.connection.clone())
     };
-    ServiceBus::new(options).map_err(|error| refused(name, &error))
+    if namespace.by_azservicebus {
+        return alternative(name, options);
+    }
+    match ServiceBus::new(options) {
+        Ok(transport) => Ok(Arc::new(transport)),
+        Err(error) => Err(refused(name, &error)),
+    }
+}
+
+#[cfg(feature = "azservicebus")]
+fn alternative(name: &str, options: sprag_servicebus::Config) -> Result<Arc<dyn Transport>, Failure> {
+    match sprag_servicebus::azservicebus::AzServiceBus::new(options) {
+        Ok(transport) => Ok(Arc::new(transport)),
+        Err(error) => Err(refused(name, &error)),
+    }
+}
+
+#[cfg(not(feature = "azservicebus"))]
+fn alternative(name: &str, _: sprag_servicebus::Config) -> Result<Arc<dyn Transport>, Failure> {
+    let how = "cargo build --release --features azservicebus";
+    Err(refused(name, &format!("`client = \"azservicebus\"` needs a build with the feature azservicebus ({how})")))
 }
 
 /// The tokens of an identity, where one stands in place of a key.

@@ -88,11 +88,18 @@ pub fn entities() -> &'static [EntitySpec] {
 /// sprag_transport::transport_conformance!(bench);
 /// ```
 ///
-/// Options after the function go to `#[tokio::test(..)]`.
+/// Options after the function go to `#[tokio::test(..)]`. For a transport that cannot keep every rule, `each = some_macro!` before them names
+/// a macro that makes each test itself, from `rule_name (attributes) { body }`: it can ignore one by name and with the reason.
 #[macro_export]
 macro_rules! transport_conformance {
+    ($make:path, each = $each:ident ! $(, $option:ident = $value:expr)*) => {
+        $crate::transport_conformance!(@all [$each] $make, ($($option = $value),*));
+    };
     ($make:path $(, $option:ident = $value:expr)*) => {
-        $crate::transport_conformance!(@rules $make, ($($option = $value),*),
+        $crate::transport_conformance!(@all [] $make, ($($option = $value),*));
+    };
+    (@all $each:tt $make:path, $options:tt) => {
+        $crate::transport_conformance!(@rules $each $make, $options,
             sending::what_is_sent_is_received_whole
             sending::every_kind_of_body_arrives_as_what_it_is
             sending::numbers_rise
@@ -151,7 +158,15 @@ macro_rules! transport_conformance {
             peeking::counts_tell_the_parts_apart
         );
     };
-    (@rules $make:path, $options:tt, $($module:ident :: $rule:ident)*) => {
+    (@rules [$each:ident] $make:path, $options:tt, $($module:ident :: $rule:ident)*) => {
+        $(
+            $each! { $rule (#[tokio::test $options]) {
+                let bench: $crate::conformance::Bench = $make($crate::conformance::entities()).await;
+                $crate::conformance::$module::$rule(&bench).await;
+            } }
+        )*
+    };
+    (@rules [] $make:path, $options:tt, $($module:ident :: $rule:ident)*) => {
         $(
             #[tokio::test $options]
             async fn $rule() {
@@ -165,8 +180,14 @@ macro_rules! transport_conformance {
 /// Makes a test of every rule for committers: see [`transport_conformance!`](crate::transport_conformance).
 #[macro_export]
 macro_rules! committer_conformance {
+    ($make:path, each = $each:ident ! $(, $option:ident = $value:expr)*) => {
+        $crate::committer_conformance!(@all [$each] $make, ($($option = $value),*));
+    };
     ($make:path $(, $option:ident = $value:expr)*) => {
-        $crate::transport_conformance!(@rules $make, ($($option = $value),*),
+        $crate::committer_conformance!(@all [] $make, ($($option = $value),*));
+    };
+    (@all $each:tt $make:path, $options:tt) => {
+        $crate::transport_conformance!(@rules $each $make, $options,
             commits::success_is_visible_together
             commits::a_failure_schedules_blocks_and_completes
             commits::an_idle_state_is_written_as_none

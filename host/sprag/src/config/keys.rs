@@ -510,6 +510,12 @@ pub(crate) static SERVICEBUS: Section = Section {
             "An identity of Microsoft Entra in place of a key. Needs a build with the feature `azure-identity`.",
         ),
         key(
+            "client",
+            Kind::Choice(&["sprag", "azservicebus"]),
+            "\"sprag\"",
+            "azservicebus: the community's crate, which promises less. Needs a build with the feature `azservicebus`.",
+        ),
+        key(
             "settle",
             Kind::Choice(&["management", "link"]),
             "\"management\"",
@@ -541,7 +547,7 @@ pub(crate) static SERVICEBUS: Section = Section {
             "Files (PEM) with certificates of authorities to trust beside the machine's own.",
         ),
     ],
-    later: &["client"],
+    later: &[],
 };
 
 pub(crate) static STORE: Section = Section {

@@ -148,6 +148,8 @@ pub(crate) struct ServiceBus {
     pub connection: ConnectionString,
     /// An identity in place of the connection string's key, by its name.
     pub credential: Option<String>,
+    /// Through the crate `azservicebus` instead of the client of our own.
+    pub by_azservicebus: bool,
     pub settle: Settle,
     pub operation_timeout: Duration,
     pub idle_timeout: Duration,

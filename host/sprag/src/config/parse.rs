@@ -141,6 +141,7 @@ fn read_servicebus(table: &Table<'_, '_>, base: &Path) -> Option<ServiceBus> {
     };
     Some(ServiceBus {
         credential,
+        by_azservicebus: table.text("client").as_deref() == Some("azservicebus"),
         settle,
         operation_timeout: table.duration("operation_timeout").expect(DECLARED),
         idle_timeout: table.duration("idle_timeout").expect(DECLARED),

@@ -70,7 +70,7 @@ impl Parts {
     pub(super) async fn build(engine: &Engine, config: &Config) -> Result<Self, Failure> {
         let mut remote: BTreeMap<String, Arc<dyn Transport>> = BTreeMap::new();
         for (name, namespace) in &config.servicebus {
-            remote.insert(name.clone(), Arc::new(namespaces::transport(config, name, namespace)?));
+            remote.insert(name.clone(), namespaces::transport(config, name, namespace)?);
         }
         let mut databases = BTreeMap::new();
         for (name, database) in &config.stores {

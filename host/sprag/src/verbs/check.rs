@@ -10,7 +10,6 @@ use sprag_runtime::{
 };
 
 use sprag_servicebus::topology::Severity;
-use sprag_transport::Transport as _;
 
 use crate::{
     cli::CheckArgs,
