@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use sprag_core::outcome::Outcome;
 
-use crate::random::Random;
+use crate::{host::Host, random::Random};
 
 /// One event that was sent, in the order of its session.
 pub struct Sent {
@@ -127,5 +127,18 @@ impl Books {
         assert_eq!(self.dead, of("work", Outcome::DeadLettered), "dead letters");
         assert_eq!(self.outbox, 0, "everything has left");
         assert!(completed > sent / 2, "the test did something: {completed} of {sent}");
+    }
+}
+
+/// Every message id in the inbox of `work`.
+pub fn recorded(host: &Host) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut after = String::new();
+    loop {
+        let page = host.get(&format!("/api/inbox?endpoint=work&limit=1000{after}"));
+        let items = page["items"].as_array().expect("a listing");
+        found.extend(items.iter().map(|it| it["message_id"].as_str().expect("an id").to_owned()));
+        let Some(next) = page["next"].as_str() else { return found };
+        after = format!("&after={next}");
     }
 }

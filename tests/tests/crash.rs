@@ -15,8 +15,8 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sprag_core::outcome::Outcome;
 use sprag_tests::{
-    host::{Api, Host, Place, pass},
-    ledger::{Books, Sent, is_skipped},
+    host::{Api, Place, pass},
+    ledger::{Books, Sent, is_skipped, recorded},
     random::{self, Random},
 };
 
@@ -176,7 +176,7 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
         refused: Mutex::default(),
     };
     let began = Instant::now();
-    let (sent, recorded): (Vec<Vec<Sent>>, _) = std::thread::scope(|scope| {
+    let (sent, inbox): (Vec<Vec<Sent>>, _) = std::thread::scope(|scope| {
         let seeds: Vec<Random> = (0..SESSIONS).map(|_| Random::new(random.word())).collect();
         let shared = &shared;
         let senders: Vec<_> = seeds
@@ -224,13 +224,13 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
         }
         drop(closing);
         operator.join().expect("the operator did not panic");
-        let recorded = recorded(&host);
+        let inbox = recorded(&host);
         assert_eq!(host.stop(), Some(0), "with nothing to do, the host stops at once");
-        (sent, recorded)
+        (sent, inbox)
     });
     assert_eq!(*shared.refused.lock(), Vec::<String>::new(), "requests that were refused");
 
-    let books = books(&place, recorded);
+    let books = books(&place, inbox);
     for (session, events) in sent.iter().enumerate() {
         books.check_session(session, events);
     }
@@ -241,19 +241,6 @@ fn whatever_is_killed_when_every_event_counts_once_and_in_order() {
         books.runs,
         began.elapsed()
     );
-}
-
-/// Every message id in the inbox of `work`.
-fn recorded(host: &Host) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut after = String::new();
-    loop {
-        let page = host.get(&format!("/api/inbox?endpoint=work&limit=1000{after}"));
-        let items = page["items"].as_array().expect("a listing");
-        found.extend(items.iter().map(|it| it["message_id"].as_str().expect("an id").to_owned()));
-        let Some(next) = page["next"].as_str() else { return found };
-        after = format!("&after={next}");
-    }
 }
 
 struct Closing<'a>(&'a Shared);

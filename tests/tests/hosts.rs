@@ -21,7 +21,7 @@ use sprag_databases::{
 use sprag_store::{Store, query};
 use sprag_tests::{
     host::{Api, Host, PATIENCE, Place, pass, until},
-    ledger::{Books, Sent, is_skipped},
+    ledger::{Books, Sent, is_skipped, recorded},
     random::{self, Random},
 };
 
@@ -308,19 +308,6 @@ fn open(host: &Host) -> usize {
     open.sum::<usize>() + host.items("/api/outbox").len()
 }
 
-/// Every message id in the inbox of `work`.
-fn recorded(host: &Host) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut after = String::new();
-    loop {
-        let page = host.get(&format!("/api/inbox?endpoint=work&limit=1000{after}"));
-        let items = page["items"].as_array().expect("a listing");
-        found.extend(items.iter().map(|it| it["message_id"].as_str().expect("an id").to_owned()));
-        let Some(next) = page["next"].as_str() else { return found };
-        after = format!("&after={next}");
-    }
-}
-
 /// What the database holds, read by a store of the test's own.
 fn books(world: &World, inbox: BTreeSet<String>) -> Books {
     let mut books = world.runtime.block_on(async {
@@ -368,6 +355,24 @@ fn books(world: &World, inbox: BTreeSet<String>) -> Books {
 fn has_begun(place: &Path, event: &str) -> bool {
     let noted = fs::read(place.join(".sprag/flight")).unwrap_or_default();
     noted.windows(event.len()).any(|bytes| bytes == event.as_bytes())
+}
+
+/// `sprag check` looks at namespace and database, and changes nothing there.
+#[test]
+fn a_check_changes_nothing() {
+    let world = World::new();
+    let checked = world.clients[0].sprag(&["check", "--json"]);
+    let found = checked.json();
+    let of = |code: &str| found.as_array().expect("findings").iter().filter(|it| it["code"] == code).count();
+    assert_eq!(of("SPR0504"), 1, "that its tables are made at the start is said: {found}");
+    let tables = world.runtime.block_on(async {
+        let client = world.database.client().await;
+        let rows = client.query("SELECT tablename FROM pg_tables WHERE tablename LIKE 'sprag%'", &[]).await;
+        rows.expect("the database answers").len()
+    });
+    assert_eq!(tables, 0, "no table was made");
+    assert_eq!(world.clients[0].run().stop(), Some(0), "a start makes them");
+    assert!(!world.clients[0].sprag(&["check"]).done().stderr.contains("SPR0504"));
 }
 
 /// A27: the session of a host that is killed is another's within the lock's time and 2 s. A host that is only frozen still waits for a session, by

@@ -334,6 +334,10 @@ impl Transport for ServiceBus {
         Ok(all)
     }
 
+    async fn names(&self) -> Result<Vec<EntityName>, Error> {
+        Ok(self.shared.client.config.entities.iter().map(|known| known.name.clone()).collect())
+    }
+
     async fn sessions(
         &self,
         entity: &EntityName,

@@ -192,6 +192,11 @@ pub trait Transport: Send + Sync + 'static {
     async fn describe(&self, entity: &EntityName) -> Result<EntityInfo, Error>;
     async fn entities(&self) -> Result<Vec<EntityInfo>, Error>;
 
+    /// The entities by name only. Cheap, unlike [`Transport::entities`], which counts.
+    async fn names(&self) -> Result<Vec<EntityName>, Error> {
+        Ok(self.entities().await?.into_iter().map(|info| info.name).collect())
+    }
+
     /// Sessions of an entity in order of their ids, after `after`, at most `max`. A broker that is not near does not list one that is held and
     /// has neither messages nor state, and may not tell the state of one that is held.
     async fn sessions(

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value as Json, json};
 use sprag_core::{
-    effect::OutcomeWrite,
+    effect::{OutcomeGuard, OutcomeWrite},
     identity,
     ids::{EndpointName, EntityName},
     machine::Arrival,
@@ -22,7 +22,7 @@ const TO: &str = "Resolver";
 /// What stands where a message has no message before it.
 const SELF: &str = "self";
 
-/// The message that tells of a decision. None for an outcome that is not told.
+/// The message that tells of a decision. None for an outcome that is not told: a duplicate's, and one that is no end.
 pub(crate) fn told(
     endpoint: &EndpointName,
     resolver: &EntityName,
@@ -30,6 +30,10 @@ pub(crate) fn told(
     write: &OutcomeWrite,
     took: Option<Duration>,
 ) -> Option<Outgoing> {
+    // A duplicate rewrites nothing where there is an outcome (P8), and what is told last counts there.
+    if write.guard == OutcomeGuard::IfAbsent {
+        return None;
+    }
     let kind = match write.outcome {
         Outcome::Completed => "ResolutionResponse",
         Outcome::Failed | Outcome::DeadLettered => "ErrorResponse",

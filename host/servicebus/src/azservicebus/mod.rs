@@ -219,6 +219,10 @@ impl Transport for AzServiceBus {
         self.inner.own.entities().await
     }
 
+    async fn names(&self) -> Result<Vec<EntityName>, Error> {
+        self.inner.own.names().await
+    }
+
     async fn sessions(
         &self,
         entity: &EntityName,

@@ -192,15 +192,18 @@ pub(super) async fn refuse_unsafe_topology(config: &Config) -> Result<(), Failur
     Ok(())
 }
 
-/// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
-pub(crate) async fn open_database(name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
-    let options = postgres::Options {
+pub(crate) fn database_options(database: &config::Database) -> postgres::Options {
+    postgres::Options {
         extra_roots: database.authorities.clone(),
         pool_size: database.pool as usize,
         auto_create_table: database.auto_create_table,
         ..postgres::Options::new(database.url.clone())
-    };
-    match PostgresStore::open(options).await {
+    }
+}
+
+/// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
+async fn open_database(name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
+    match PostgresStore::open(database_options(database)).await {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => {
             let exit = match &error {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use sprag_core::message::{Body, Message};
+use sprag_core::{
+    ids::EntityName,
+    message::{Body, Message},
+};
 use sprag_store::conformance::sample;
 
 use super::{Bench, EVENTUALLY, SOON, complete, entity, id_of, message, next};
@@ -76,6 +79,11 @@ pub async fn an_entity_that_is_not_there(bench: &Bench) {
     for spec in super::entities() {
         assert!(names.contains(&entity(spec.name)), "{} is listed", spec.name);
     }
+    let sorted = |mut names: Vec<EntityName>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(bench.transport.names().await.expect("names")), sorted(names), "by name alone it is the same");
 }
 
 /// A75: refused, and the transport stays usable.

@@ -180,10 +180,10 @@ async fn places<'h>(host: &'h Host, filter: &PlaceFilter, all: bool) -> Result<V
     let mut places: Vec<Place<'h>> = host.config.endpoints.iter().map(Place::of).collect();
     if all {
         for transport in &host.config.transports {
-            for info in transport.entities().await.map_err(convert::transport_error)? {
-                let is_there = |place: &Place<'_>| place.entity == info.name && Arc::ptr_eq(place.transport, transport);
+            for entity in transport.names().await.map_err(convert::transport_error)? {
+                let is_there = |place: &Place<'_>| place.entity == entity && Arc::ptr_eq(place.transport, transport);
                 if !places.iter().any(is_there) {
-                    places.push(Place { transport, entity: info.name, endpoint: None });
+                    places.push(Place { transport, entity, endpoint: None });
                 }
             }
         }

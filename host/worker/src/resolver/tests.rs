@@ -1,5 +1,4 @@
 use sprag_core::{
-    effect::OutcomeGuard,
     message::{Delivery, LockToken, Origin},
     outcome::Failure,
     seal::Seal,
@@ -119,6 +118,13 @@ fn what_went_wrong_is_told() {
     assert_eq!(message.text_property("DeadLetterErrorDescription"), Some("no use"));
     let (message, _) = sent(Outcome::Deferred, None);
     assert_eq!(message.text_property("MessageType"), Some("DeferralResponse"));
+}
+
+/// P8: to who believes the last message, a duplicate's skip would undo the completion that it is a duplicate of.
+#[test]
+fn a_duplicate_is_not_told() {
+    let duplicate = OutcomeWrite { guard: OutcomeGuard::IfAbsent, ..write(Outcome::Skipped, None) };
+    assert_eq!(told(&"billing".into(), &"Resolver".into(), &published(), &duplicate, None), None);
 }
 
 /// The same decision is told under the same id, another one under another.

@@ -157,6 +157,8 @@ async fn outcomes_are_told_to_the_resolver(bench: Bench) {
     world.until_outcome("E2", Outcome::Deferred).await;
     world.act_and_wait(ActionKind::Skip, "E1").await;
     world.until_outcomes(&["E2"], Outcome::Completed).await;
+    world.send_events("s", &["E2"]).await;
+    until("the duplicate is seen", async || world.count(|counters| &counters.duplicates) == 1).await;
     world.until_idle().await;
     until("all is told", async || world.peek(OUT, Part::Active).await.len() == 4).await;
     let told: Vec<_> = world
