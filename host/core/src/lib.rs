@@ -17,4 +17,5 @@ pub mod retry;
 pub mod run;
 pub mod seal;
 pub mod session_state;
+pub mod sql;
 pub mod time;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{ids::EntityName, message::Message, outcome::Failure, time::Timestamp};
+use crate::{ids::EntityName, message::Message, outcome::Failure, sql::TransactionId, time::Timestamp};
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,11 +52,14 @@ pub struct UnitOfWork {
     pub writes: Vec<StateWrite>,
     /// What the run read; the commit checks that it still holds (P4).
     pub reads: Vec<StateRead>,
+    /// The transaction in which the run's SQL was carried out. The write that this unit is part of commits it, or rolls it back where the unit is
+    /// dropped.
+    pub transaction: Option<TransactionId>,
 }
 
 impl UnitOfWork {
     pub fn is_empty(&self) -> bool {
-        self.outgoing.is_empty() && self.writes.is_empty() && self.reads.is_empty()
+        self.outgoing.is_empty() && self.writes.is_empty() && self.reads.is_empty() && self.transaction.is_none()
     }
 }
 

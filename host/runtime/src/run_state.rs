@@ -67,6 +67,7 @@ impl Work {
             outgoing: self.outgoing,
             writes: self.writes.into_iter().map(|(key, value)| StateWrite { key, value }).collect(),
             reads: self.reads,
+            transaction: None,
         }
     }
 }

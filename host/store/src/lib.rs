@@ -13,6 +13,7 @@ pub mod decision;
 pub mod faults;
 pub mod memory;
 pub mod query;
+pub mod sql;
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ use sprag_core::{
     run::Version,
     time::Timestamp,
 };
+
+pub use sql::Sql;
 
 /// A store's failure is never an answer: it says nothing about whether something is recorded.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,6 +46,10 @@ pub enum Error {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// The unit of work cannot be committed, however often it is tried: its transaction took too long and is over, or breaks a rule of the
+    /// database that is looked at when it commits. Nothing was written.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// What is asked about a delivery before it may run.
@@ -126,8 +133,15 @@ pub struct Versioned {
 /// - `unit.reads` are checked in the transaction; if one does not hold, nothing is written ([`Error::StateConflict`], P4).
 /// - An outcome obeys its guard; a history line is always added.
 /// - A call that has begun runs to its end even if the caller stops waiting.
+/// - A write whose `unit.transaction` is set commits that transaction with all else that it writes, or ends it without effect: where the unit is dropped,
+///   and with every error.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// For the `sql` import. None: this store has none.
+    fn sql(&self) -> Option<&dyn Sql> {
+        None
+    }
+
     async fn check(&self, question: Question<'_>) -> Result<Answer, Error>;
 
     async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error>;

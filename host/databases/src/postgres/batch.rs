@@ -6,7 +6,7 @@
 //!
 //! No two writes of a batch are about the same id: see [`Prepared::keys`].
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use sprag_store::Written;
 use tokio_postgres::types::ToSql;
@@ -134,10 +134,48 @@ impl Standing {
     }
 }
 
-/// Answers also whether COMMIT was sent with the last statements.
+/// Writes one in the transaction that its run has open on this connection, and commits it. Where the unit is dropped the run's statements go
+/// with it, and the rest is written in a transaction of its own.
+pub(crate) async fn write_within(
+    connection: Connection<'_>,
+    write: &Prepared,
+    statement_timeout: Duration,
+) -> Result<Written, Fault> {
+    let one = std::slice::from_ref(write);
+    let timeout = statement_timeout.as_millis();
+    connection.batch(&format!("RESET ROLE; SET LOCAL statement_timeout = {timeout}")).await?;
+    let standings = claim(connection, one, Around::Nothing).await?;
+    if standings.iter().all(|standing| standing.applies()) {
+        return match rest(connection, one, &standings).await? {
+            (_, Around::Commit) => Ok(Written::Done),
+            _ => connection.batch("COMMIT").await.map(|()| Written::Done),
+        };
+    }
+    connection.batch("ROLLBACK").await?;
+    let standings = claim(connection, one, Around::Begin).await?;
+    if standings.iter().any(|standing| standing.applies()) {
+        // What stood in the way has gone in between. The run's statements have gone too: it is to be repeated.
+        connection.batch("ROLLBACK").await?;
+        return Err(Fault::Conflict);
+    }
+    match rest(connection, one, &standings).await? {
+        (_, Around::Commit) => Ok(Written::AlreadyDecided),
+        _ => connection.batch("COMMIT").await.map(|()| Written::AlreadyDecided),
+    }
+}
+
 async fn in_transaction(connection: Connection<'_>, batch: &[Prepared]) -> Result<(Vec<Written>, Around), Fault> {
-    let standings = claim(connection, batch).await?;
-    let with = || batch.iter().zip(&standings);
+    let standings = claim(connection, batch, Around::Begin).await?;
+    rest(connection, batch, &standings).await
+}
+
+/// All but the claim. Answers also whether COMMIT was sent with the last statements.
+async fn rest(
+    connection: Connection<'_>,
+    batch: &[Prepared],
+    standings: &[Standing],
+) -> Result<(Vec<Written>, Around), Fault> {
+    let with = || batch.iter().zip(standings);
     let mut steps = Vec::new();
     let mut reads = Vec::new();
     for (write, _) in with().filter(|(_, standing)| standing.applies()) {
@@ -188,19 +226,21 @@ async fn in_transaction(connection: Connection<'_>, batch: &[Prepared]) -> Resul
     Ok((written, around))
 }
 
-/// Begins the transaction and takes the keys.
-async fn claim(connection: Connection<'_>, batch: &[Prepared]) -> Result<Vec<Standing>, Fault> {
+/// Takes the keys; begins the transaction before, where `around` says so.
+async fn claim(connection: Connection<'_>, batch: &[Prepared], around: Around) -> Result<Vec<Standing>, Fault> {
     let decisions: Vec<_> = batch.iter().filter_map(|write| write.decision.as_ref()).collect();
     let records: Vec<_> = batch.iter().flat_map(|write| &write.records).collect();
     let finals: Vec<_> = batch.iter().flat_map(|write| &write.finals).collect();
     if decisions.is_empty() && records.is_empty() && finals.is_empty() {
-        connection.begin().await?;
+        if around == Around::Begin {
+            connection.begin().await?;
+        }
         return Ok(vec![Standing { decided: false, recorded: false }; batch.len()]);
     }
     let mut values = columns!(&decisions, hash, endpoint, message_id, outcome, rest);
     values.extend(columns!(&records, hash, endpoint, message_id, decision));
     values.extend(columns!(&finals, hash, endpoint, message_id, decision));
-    let answers = connection.together(Around::Begin, &[Step { sql: CLAIM, values }]).await?;
+    let answers = connection.together(around, &[Step { sql: CLAIM, values }]).await?;
     let (mut ours, mut new): (HashSet<Key>, HashSet<Key>) = Default::default();
     for row in answers.iter().flatten() {
         let set = if row.try_get(0)? { &mut ours } else { &mut new };

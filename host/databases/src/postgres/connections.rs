@@ -90,6 +90,11 @@ impl Connections {
         &self.0.peer
     }
 
+    /// Longest wait for the answer to one statement of ours.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.patience
+    }
+
     /// How many there are at most.
     pub(crate) fn size(&self) -> usize {
         self.0.size
@@ -141,7 +146,7 @@ impl Connections {
         result
     }
 
-    async fn lend(&self) -> Result<Lease, Error> {
+    pub(crate) async fn lend(&self) -> Result<Lease, Error> {
         if let Some(down) = self.0.down.lock().as_ref()
             && down.until > Instant::now()
             && self.0.pool.status().size == 0
@@ -213,9 +218,9 @@ impl From<OpenError> for OpenFault {
 }
 
 /// A connection that is lent. Unless its call ended well it is closed when it comes back.
-struct Lease {
+pub(crate) struct Lease {
     object: Option<Object>,
-    ended_well: bool,
+    pub(crate) ended_well: bool,
 }
 
 impl Lease {
@@ -223,7 +228,7 @@ impl Lease {
         Self { object: Some(object), ended_well: false }
     }
 
-    fn connection(&self, patience: Duration) -> Connection<'_> {
+    pub(crate) fn connection(&self, patience: Duration) -> Connection<'_> {
         Connection { client: self.object.as_ref().expect("it is there until it is dropped"), patience }
     }
 }
@@ -291,6 +296,14 @@ pub(crate) struct Connection<'c> {
 }
 
 impl Connection<'_> {
+    pub(crate) fn client(&self) -> &Object {
+        self.client
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     pub(crate) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
         self.bounded(async {
             let statement = self.client.prepare_cached(sql).await?;

@@ -18,6 +18,7 @@ mod options;
 mod outbox;
 mod purge;
 mod schema;
+mod sql;
 mod state;
 mod text;
 mod tls;
@@ -32,10 +33,11 @@ use sprag_core::{
     effect::{HistoryLine, StoreWrite},
     ids::{ActionId, EndpointName, EventId, MessageId},
     message::Message,
+    sql::{Rows, Statement, StatementError, TransactionId},
     time::Timestamp,
 };
 use sprag_store::{
-    ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Store, Versioned, Written,
+    ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Sql, Store, Versioned, Written,
     query::{self, Listing, Page},
 };
 
@@ -44,6 +46,7 @@ pub use schema::{VERSION as SCHEMA_VERSION, schema_sql};
 
 use check::Asked;
 use connections::Connections;
+use sql::Transactions;
 use together::Together;
 use write::Prepared;
 
@@ -53,6 +56,7 @@ pub struct PostgresStore {
     connections: Connections,
     checks: Together<Asked>,
     writes: Together<Prepared>,
+    transactions: Option<Transactions>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -67,14 +71,55 @@ impl PostgresStore {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let connections = Connections::new(&options)?;
         let auto_create = options.auto_create_table;
-        connections.open(move |connection| Box::pin(schema::prepare(connection, auto_create))).await?;
+        let role = options.sql_role.clone();
+        connections
+            .open(move |connection| {
+                Box::pin(async move {
+                    schema::prepare(connection, auto_create).await?;
+                    match &role {
+                        Some(role) => sql::check_role(connection, role).await,
+                        None => Ok(()),
+                    }
+                })
+            })
+            .await?;
+        let timeout = options.statement_timeout;
+        let transactions = options.sql_role.map(|role| Transactions::new(connections.clone(), role, timeout));
         let under_way = calls::MOST_UNDER_WAY.min(connections.size().div_ceil(2));
-        Ok(Self { connections, checks: Together::new(under_way), writes: Together::new(under_way) })
+        Ok(Self { connections, checks: Together::new(under_way), writes: Together::new(under_way), transactions })
+    }
+}
+
+#[async_trait]
+impl Sql for PostgresStore {
+    async fn begin(&self, _: &EndpointName) -> Result<TransactionId, StatementError> {
+        self.transactions()?.begin().await
+    }
+
+    async fn statement(&self, transaction: TransactionId, statement: Statement) -> Result<Rows, StatementError> {
+        self.transactions()?.statement(transaction, statement).await
+    }
+
+    fn roll_back(&self, transaction: TransactionId) {
+        if let Some(transactions) = &self.transactions {
+            transactions.roll_back(transaction);
+        }
+    }
+}
+
+impl PostgresStore {
+    fn transactions(&self) -> Result<&Transactions, StatementError> {
+        let none = || StatementError::Refused("the store has no role for handlers' SQL (sql_role)".to_owned());
+        self.transactions.as_ref().ok_or_else(none)
     }
 }
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn sql(&self) -> Option<&dyn Sql> {
+        self.transactions.is_some().then_some(self as &dyn Sql)
+    }
+
     async fn check(&self, question: Question<'_>) -> Result<Answer, Error> {
         let connections = self.connections.clone();
         self.checks.call(Asked::new(&question), move |waiting| calls::check(connections.clone(), waiting)).await
@@ -82,6 +127,9 @@ impl Store for PostgresStore {
 
     async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error> {
         let prepared = Prepared::new(endpoint, write)?;
+        if let (Some(id), Some(transactions)) = (prepared.transaction, &self.transactions) {
+            return transactions.write(id, prepared).await;
+        }
         let connections = self.connections.clone();
         if prepared.may_be_shared() {
             return self.writes.call(prepared, move |waiting| calls::write(connections.clone(), waiting)).await;

@@ -14,6 +14,8 @@ pub struct Options {
     pub auto_create_table: bool,
     /// Longest time of one statement, and of the wait for a free connection.
     pub statement_timeout: Duration,
+    /// The role that handlers' SQL is carried out as (P37): one without rights on the host's tables that the store's user may take. None: no SQL.
+    pub sql_role: Option<String>,
     /// Longest time until a new connection is ready for statements.
     pub connect_timeout: Duration,
 }
@@ -26,6 +28,7 @@ impl Options {
             pool_size: 16,
             auto_create_table: true,
             statement_timeout: Duration::from_secs(10),
+            sql_role: None,
             connect_timeout: Duration::from_secs(5),
         }
     }
@@ -87,6 +90,8 @@ pub enum OpenError {
         "the tables may not be made by user {user:?} (SQLSTATE 42501): grant CREATE on the schema, or make them beforehand and set auto_create_table = false"
     )]
     Rights { user: String },
+    #[error("the role {role:?} for handlers' SQL (sql_role): {problem}")]
+    Role { role: String, problem: String },
     #[error("the database answered with SQLSTATE {state} while it was opened")]
     Sql { state: String },
     /// It may work later: the server starts up, has no connection left, did not answer in time.

@@ -154,6 +154,11 @@ const KEYS: [(&str, &str); 9] = [
     ("sprag_action", "idempotency_key"),
 ];
 
+/// The tables that are the host's.
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    COLUMNS.iter().map(|(table, _)| *table)
+}
+
 /// The statements that make the tables, for an administrator who runs them beforehand.
 pub fn schema_sql() -> String {
     let mut sql = VERSION_TABLE.to_owned();
@@ -245,7 +250,7 @@ async fn take_steps(connection: &Connection<'_>) -> Result<(), OpenFault> {
 
 /// What of [`COLUMNS`] and [`KEYS`] is not there.
 async fn problems(connection: &Connection<'_>) -> Result<Vec<String>, Fault> {
-    let tables: Vec<&str> = COLUMNS.iter().map(|(table, _)| *table).collect();
+    let tables: Vec<&str> = tables().collect();
     let columns = connection
         .rows(
             "SELECT t.name, a.attname::text, format_type(a.atttypid, a.atttypmod), coalesce(c.collname::text, '') \

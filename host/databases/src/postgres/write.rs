@@ -10,6 +10,7 @@ use sprag_core::{
     message::Message,
     outcome::Outcome,
     run::Outgoing,
+    sql::TransactionId,
 };
 use sprag_store::{Error, codec, decision};
 
@@ -54,6 +55,7 @@ pub(crate) struct Prepared {
     pub(crate) state: StateChange,
     pub(crate) action: Option<ActionEnd>,
     pub(crate) has_unit: bool,
+    pub(crate) transaction: Option<TransactionId>,
 }
 
 #[derive(Debug)]
@@ -254,6 +256,7 @@ impl Prepared {
     pub(crate) fn new(endpoint: &EndpointName, write: StoreWrite) -> Result<Self, Error> {
         let event_id = write.outcome.as_ref().map(|it| &it.event_id).or(write.history.as_ref().map(|it| &it.event_id));
         let has_unit = !write.unit.is_empty();
+        let transaction = write.unit.transaction;
         let outgoing = write.unit.outgoing.into_iter().map(|one| OutgoingRow::new(endpoint, event_id, one));
         let outgoing = outgoing.collect::<Result<_, _>>()?;
         let decision = write.decision.map(|decision| DecisionRow::new(endpoint, decision)).transpose()?;
@@ -276,12 +279,13 @@ impl Prepared {
             state: StateChange::new(endpoint, write.unit.reads, write.unit.writes),
             action: write.action.map(ActionEnd::new),
             has_unit,
+            transaction,
         })
     }
 
     /// May share a transaction: it neither reads nor writes state, whose locks and conflicts are its own business.
     pub(crate) fn may_be_shared(&self) -> bool {
-        self.state.is_empty() && self.action.is_none()
+        self.state.is_empty() && self.action.is_none() && self.transaction.is_none()
     }
 
     /// The keys of all rows that it writes and another could: two writes that have one in common do not share a transaction.

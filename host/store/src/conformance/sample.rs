@@ -192,7 +192,7 @@ pub fn unit(key: &str, value: &str, outgoing: &str) -> UnitOfWork {
     UnitOfWork {
         outgoing: vec![Outgoing { entity: "payments".into(), message: message(outgoing) }],
         writes: vec![put(key, value)],
-        reads: vec![],
+        ..UnitOfWork::default()
     }
 }
 
@@ -210,7 +210,7 @@ pub fn saw(key: &str, version: Version) -> StateRead {
 
 /// A write of state and nothing else.
 pub fn changes(writes: Vec<StateWrite>, reads: Vec<StateRead>) -> StoreWrite {
-    StoreWrite { unit: UnitOfWork { outgoing: vec![], writes, reads }, ..StoreWrite::default() }
+    StoreWrite { unit: UnitOfWork { writes, reads, ..UnitOfWork::default() }, ..StoreWrite::default() }
 }
 
 /// A write of outgoing messages and nothing else: (entity, session, id).

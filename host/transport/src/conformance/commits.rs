@@ -337,6 +337,7 @@ pub async fn a_state_conflict_drops_all_and_the_lock_stays(bench: &Bench) {
             writes: vec![sample::put("stock", "6")],
             reads: vec![sample::saw("stock", version)],
             outgoing: vec![Outgoing { entity: "elsewhere".into(), message: message(None, "out") }],
+            ..UnitOfWork::default()
         };
         let rest = vec![
             Effect::Enqueue(Box::new(message(Some("s"), "trigger"))),

@@ -13,7 +13,7 @@ use sprag_transport::{self as transport, Peeked};
 
 pub(super) fn store_error(error: sprag_store::Error) -> Error {
     match error {
-        sprag_store::Error::Invalid(text) => Error::Invalid(text),
+        sprag_store::Error::Invalid(text) | sprag_store::Error::Refused(text) => Error::Invalid(text),
         error @ sprag_store::Error::Closed(_) => Error::Full(error.to_string()),
         error @ (sprag_store::Error::Unavailable(_) | sprag_store::Error::StateConflict) => {
             Error::Unavailable(error.to_string())

@@ -58,6 +58,7 @@ async fn work(input: &RunInput) -> UnitOfWork {
         }],
         reads: vec![StateRead::Key { key: key.clone(), version }],
         writes: vec![StateWrite { key, value: Some(Bytes::from((count + 1).to_string())) }],
+        ..UnitOfWork::default()
     }
 }
 
