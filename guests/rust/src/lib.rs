@@ -29,7 +29,7 @@
 //! everything does, in one step with the record that the message is done. So a handler may be run again for the
 //! same message, and need not undo anything when it fails.
 //!
-//! The features `state` and `config` add the modules of those names, and with them the import that `sprag.toml`
+//! The features `state`, `sql` and `config` add the modules of those names, and with them the import that `sprag.toml`
 //! must grant. A component only imports what it calls.
 
 #[cfg(all(feature = "memory", target_arch = "wasm32"))]
@@ -43,6 +43,8 @@ pub mod log;
 
 #[cfg(feature = "config")]
 pub mod config;
+#[cfg(feature = "sql")]
+pub mod sql;
 #[cfg(feature = "state")]
 pub mod state;
 
@@ -64,6 +66,7 @@ pub mod bindings {
             world guest {
                 include sprag:handler/handler@0.1.0;
                 import sprag:handler/state@0.1.0;
+                import sprag:handler/sql@0.1.0;
                 import sprag:handler/config@0.1.0;
             }
         ",

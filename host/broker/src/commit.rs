@@ -93,8 +93,16 @@ impl Committer for Engine {
         let bytes = steps.iter().map(Step::bytes).sum();
         let endpoint = commit.endpoint;
         let pin = target.pin.clone();
-        let written = self.shared.write_pinned(pin, bytes, move |tx| carry_out(tx, &endpoint, &target, &steps));
-        written.await.map_err(Into::into)
+        let transaction = steps.iter().find_map(|step| match step {
+            Step::Store(write) => write.transaction(),
+            _ => None,
+        });
+        let apply = move |tx: &mut Tx<'_>| carry_out(tx, &endpoint, &target, &steps);
+        let written = match transaction {
+            Some(id) => self.shared.finish_run(id, Some(pin), bytes, apply).await,
+            None => self.shared.write_pinned(pin, bytes, apply).await,
+        };
+        written.map_err(Into::into)
     }
 }
 

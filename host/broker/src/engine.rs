@@ -43,6 +43,8 @@ impl Running {
     fn end(&self) {
         self.shared.end_timer();
         self.shared.known.end();
+        // Runs that were left: nobody commits them any more, and the log cannot move while they look at it.
+        self.shared.transactions.end();
         self.shared.queue.end();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {

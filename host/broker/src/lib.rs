@@ -32,6 +32,7 @@ mod route;
 mod schema;
 mod session;
 mod shared;
+mod sql;
 mod state;
 mod stats;
 mod store;

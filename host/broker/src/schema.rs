@@ -15,6 +15,13 @@ pub const VERSION: i64 = 4;
 /// What takes a file from version `n` to `n + 1`, in order.
 const STEPS: [&str; VERSION as usize] = [V1, V2, V3, V4];
 
+/// The host's tables. Handlers' SQL has tables of its own in the same file and does not reach these (P37). A table that comes later is called
+/// `sprag_…`, because handlers may have taken any other name.
+pub(crate) const TABLES: [&str; 19] = [
+    "action", "audit", "counter", "decision", "endpoint", "entity", "event", "final", "history", "inbox", "kept",
+    "message", "outbox", "rule", "seen", "session", "settled", "state", "version",
+];
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("its schema has version {found}; this binary knows versions up to {VERSION}: use a newer sprag")]
@@ -228,6 +235,16 @@ const V4: &str = "";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_table_is_known_as_the_hosts() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name NOT LIKE 'sprag%' ORDER BY name";
+        let mut statement = connection.prepare(sql).unwrap();
+        let tables: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        assert_eq!(tables, TABLES);
+    }
 
     /// The first version is as the fixture froze it.
     #[test]

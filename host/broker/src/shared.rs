@@ -19,7 +19,7 @@ use crate::{
     index::{Index, Pin, Post},
     known::Known,
     options::Options,
-    posts,
+    posts, sql,
     stats::{Counters, Stats},
     writer::{Queue, Queued, Stop, Tx},
 };
@@ -40,6 +40,9 @@ pub(crate) struct Shared {
     page_size: u64,
     timer: Timer,
     pub(crate) stats: Counters,
+    pub(crate) transactions: sql::Transactions,
+    /// Of the writer's connection.
+    pub(crate) guard: sql::Guard,
 }
 
 /// When the timer's thread wakes.
@@ -73,6 +76,8 @@ impl Shared {
             page_size,
             timer: Timer::default(),
             stats: Counters::default(),
+            transactions: sql::Transactions::default(),
+            guard: sql::Guard::default(),
         }
     }
 

@@ -12,7 +12,8 @@ use sprag_core::{
     time::Timestamp,
 };
 use sprag_store::{
-    ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Store, StoredOutcome, Versioned, Written,
+    ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Sql, Store, StoredOutcome, Versioned,
+    Written,
     query::{self, Listing, Page},
 };
 
@@ -23,6 +24,7 @@ use crate::{
     shared::{ReadFailure, Shared},
     state,
     tracking::{self, FIND_FINAL, FIND_RECORD, FIND_RECORDED_EVENT, PreparedWrite, event_hash, id_hash, inbox_hash},
+    writer::Tx,
 };
 
 impl Shared {
@@ -95,6 +97,10 @@ fn check(shared: &Shared, connection: &Connection, question: &Question<'_>) -> R
 
 #[async_trait]
 impl Store for Engine {
+    fn sql(&self) -> Option<&dyn Sql> {
+        Some(self)
+    }
+
     async fn check(&self, question: Question<'_>) -> Result<Answer, Error> {
         if is_unknown(&self.shared, &question) {
             return Ok(Answer::default());
@@ -105,11 +111,15 @@ impl Store for Engine {
     async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error> {
         let endpoint = endpoint.clone();
         let prepared = PreparedWrite::new(write, true).map_err(|error| Error::Invalid(error.to_string()))?;
-        let written = self.shared.write(prepared.bytes(), move |tx| {
+        let (bytes, transaction) = (prepared.bytes(), prepared.transaction());
+        let apply = move |tx: &mut Tx<'_>| {
             let standing = tracking::examine(tx, &endpoint, &prepared, false)?;
             tracking::write(tx, &endpoint, &prepared, standing, false)
-        });
-        Ok(written.await?)
+        };
+        Ok(match transaction {
+            Some(id) => self.shared.finish_run(id, None, bytes, apply).await?,
+            None => self.shared.write(bytes, apply).await?,
+        })
     }
 
     async fn decision_done(&self, endpoint: &EndpointName, message_id: &MessageId) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use sprag_core::{
     ids::{Digest, EndpointName, EntityName, EventId, HandlerName, MessageId, SessionId},
     outcome::Failure,
     run::{StateRead, StateWrite, Version},
+    sql::TransactionId,
     time::Timestamp,
 };
 use sprag_store::Written;
@@ -52,6 +53,11 @@ impl PreparedWrite {
             .transpose();
         let decision = decision.map_err(|error| sprag_transport::Error::Refused(error.to_string()))?;
         Ok(Self { write, outgoing, keep, decision })
+    }
+
+    /// In which a run's statements were carried out.
+    pub(crate) fn transaction(&self) -> Option<TransactionId> {
+        self.write.unit.transaction
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -195,6 +201,9 @@ pub(crate) fn write(
 ) -> Result<Written, Stop> {
     let Standing { endpoint, decided, recorded, head } = standing;
     let write = &prepared.write;
+    if (decided || recorded) && tx.in_run && write.unit.transaction.is_some() {
+        tx.drop_statements_of_run()?;
+    }
     if !decided && !recorded {
         let event = write.event_id();
         for change in &write.unit.writes {

@@ -115,9 +115,20 @@ impl From<Stop> for CommitError {
         match stop {
             Stop::Commit(error) => error,
             Stop::Store(sprag_store::Error::StateConflict) => Self::StateConflict,
+            Stop::Store(sprag_store::Error::Refused(text)) => Self::Refused(text),
             Stop::Transport(sprag_transport::Error::LockLost) => Self::LockLost,
             other => Self::Unavailable(other.to_string()),
         }
+    }
+}
+
+/// A pin that comes to a command after it was queued.
+pub(crate) type LatePin = Arc<Mutex<Option<Pin>>>;
+
+impl Stop {
+    /// SQLite has ended the transaction of the group on its own.
+    pub(crate) fn lost_transaction() -> Self {
+        Self::Sql(SqlFailure { code: ErrorCode::OperationAborted, text: "the transaction was rolled back".to_owned() })
     }
 }
 
@@ -156,6 +167,8 @@ pub(crate) struct Tx<'a> {
     pub(crate) changes: Vec<Change>,
     /// For the cache of fresh messages, once this is committed.
     pub(crate) fresh: Vec<(i64, CachedMessage)>,
+    /// Statements of a run stand before what is written now, behind a savepoint.
+    pub(crate) in_run: bool,
 }
 
 impl Tx<'_> {
@@ -216,6 +229,7 @@ pub(crate) struct Queued {
     bytes: usize,
     /// Let go when the command has ended, either way.
     pin: Option<Pin>,
+    late_pin: Option<LatePin>,
     /// For the index, if the command fails.
     undo: Vec<Change>,
     holds_permit: bool,
@@ -235,6 +249,7 @@ impl Queued {
             command,
             bytes,
             pin: None,
+            late_pin: None,
             undo: Vec::new(),
             holds_permit: false,
             changes: Vec::new(),
@@ -246,6 +261,10 @@ impl Queued {
 
     pub(crate) fn with_pin(self, pin: Pin) -> Self {
         Self { pin: Some(pin), ..self }
+    }
+
+    pub(crate) fn with_late_pin(self, pin: LatePin) -> Self {
+        Self { late_pin: Some(pin), ..self }
     }
 
     pub(crate) fn with_undo(self, undo: Vec<Change>) -> Self {
@@ -349,6 +368,7 @@ impl Writer {
             pages.store(u32::try_from(count).unwrap_or(0), Relaxed);
             Ok(())
         }))?;
+        shared.guard.watch(&mut connection)?;
         Ok(Self { connection, shared, local, log_pages, checkpointed_at: 0 })
     }
 
@@ -449,6 +469,7 @@ impl Writer {
                 is_busy,
                 changes: Vec::new(),
                 fresh: Vec::new(),
+                in_run: false,
             };
             queued.stop = match queued.command.apply(&mut tx) {
                 Ok(()) => None,
@@ -485,10 +506,9 @@ impl Writer {
                     }
                     index.apply(change, now);
                 }
-                match &queued.pin {
-                    Some(Pin::Session(pin)) => index.unpin_session(pin, now),
-                    Some(Pin::Plain { at, lock }) => index.unpin_plain(*at, *lock),
-                    None => {}
+                let late = queued.late_pin.and_then(|pin| pin.lock().take());
+                if let Some(pin) = queued.pin.or(late) {
+                    index.unpin(&pin, now);
                 }
                 released += usize::from(queued.holds_permit);
                 commands.push((queued.command, queued.stop));

@@ -14,16 +14,16 @@ macro_rules! files {
 
 pub(crate) const RUST: &[File] = files!("rust":
     "Cargo.toml", "src/lib.rs", "src/message.rs", "src/outcome.rs", "src/outgoing.rs", "src/context.rs", "src/log.rs", "src/config.rs",
-    "src/memory.rs",
+    "src/memory.rs", "src/sql.rs",
     "src/state.rs", "wit/handler.wit",
 );
 
 pub(crate) const JAVASCRIPT: &[File] = files!("javascript/sprag":
-    "index.js", "index.d.ts", "state.js", "state.d.ts", "config.js", "config.d.ts",
+    "index.js", "index.d.ts", "sql.js", "sql.d.ts", "state.js", "state.d.ts", "config.js", "config.d.ts",
 );
 
 pub(crate) const PYTHON: &[File] = files!("python/sprag":
-    "__init__.py", "context.py", "log.py", "config.py", "state.py",
+    "__init__.py", "context.py", "log.py", "config.py", "sql.py", "state.py",
 );
 
 /// A world of its own: the handler's, and these imports.

@@ -49,6 +49,7 @@ impl FromStr for Language {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Import {
     State,
+    Sql,
     Config,
 }
 
@@ -56,6 +57,7 @@ impl Display for Import {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Import::State => "state",
+            Import::Sql => "sql",
             Import::Config => "config",
         })
     }
@@ -67,10 +69,11 @@ impl FromStr for Import {
     fn from_str(text: &str) -> Result<Import, Error> {
         match text {
             "state" => Ok(Import::State),
+            "sql" => Ok(Import::Sql),
             "config" => Ok(Import::Config),
-            other => {
-                Err(Error::Unsupported(format!("{other:?} is no import of this build; there are state and config")))
-            }
+            other => Err(Error::Unsupported(format!(
+                "{other:?} is no import of this build; there are state, sql and config"
+            ))),
         }
     }
 }
@@ -385,6 +388,6 @@ mod tests {
         let error = "c".parse::<Language>().unwrap_err().to_string();
         assert!(error.contains("not supported") && error.contains("rust, javascript and python"), "{error}");
         assert!("cobol".parse::<Language>().unwrap_err().to_string().contains("rust, javascript and python"));
-        assert!("sql".parse::<Import>().unwrap_err().to_string().contains("state and config"));
+        assert!("http".parse::<Import>().unwrap_err().to_string().contains("state, sql and config"));
     }
 }

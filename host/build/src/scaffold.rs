@@ -77,7 +77,7 @@ fn source(language: Language) -> &'static str {
 fn sdk_text(language: Language) -> &'static str {
     match language {
         Language::Rust => {
-            "`sprag-handler/` is the Rust SDK with the contract in its `wit/`. Its features `state` and `config`, in `Cargo.toml`, add those imports."
+            "`sprag-handler/` is the Rust SDK with the contract in its `wit/`. Its features `state`, `sql` and `config`, in `Cargo.toml`, add those imports."
         }
         Language::JavaScript => {
             "`sprag/` is the JavaScript SDK. `wit/world.wit` names the imports; `wit/deps` holds the contract. Packages that you install with npm are bundled in. `Date`, `Math.random` and `console.log` \
@@ -89,12 +89,16 @@ fn sdk_text(language: Language) -> &'static str {
     }
 }
 
-/// Lines that end in `{{state}}`, `{{config}}`, `{{no-state}}` or `{{no-config}}` stay only if that fits; the mark goes.
+/// Lines that end in `{{state}}`, `{{sql}}`, `{{config}}`, `{{no-state}}` and so on, or `{{granted}}`, stay only if that fits; the mark goes.
 fn fill(template: &str, name: &str, with: &[Import]) -> String {
+    let grants: Vec<&str> = [(Import::State, "\"state\""), (Import::Sql, "\"sql:embedded\"")]
+        .into_iter()
+        .filter_map(|(import, grant)| with.contains(&import).then_some(grant))
+        .collect();
     let mut text = String::new();
     'lines: for line in template.lines() {
         let mut line = line.to_owned();
-        for import in [Import::State, Import::Config] {
+        for import in [Import::State, Import::Sql, Import::Config] {
             for (mark, wanted) in [(format!("{{{{{import}}}}}"), true), (format!("{{{{no-{import}}}}}"), false)] {
                 if let Some(rest) = line.strip_suffix(&mark) {
                     if with.contains(&import) != wanted {
@@ -104,11 +108,17 @@ fn fill(template: &str, name: &str, with: &[Import]) -> String {
                 }
             }
         }
+        if let Some(rest) = line.strip_suffix("{{granted}}") {
+            if grants.is_empty() {
+                continue;
+            }
+            line = rest.trim_end().to_owned();
+        }
         text.push_str(&line);
         text.push('\n');
     }
     let quoted: Vec<String> = with.iter().map(|import| format!("\"{import}\"")).collect();
-    text.replace("{{name}}", name).replace("{{features}}", &quoted.join(", "))
+    text.replace("{{name}}", name).replace("{{features}}", &quoted.join(", ")).replace("{{grants}}", &grants.join(", "))
 }
 
 /// A name that is good as a package, a file, a queue and an endpoint, on every system and in every language.
@@ -239,7 +249,12 @@ mod tests {
     #[test]
     fn a_new_project_is_found_under_its_name_and_has_no_mark_of_a_template_left() {
         for language in [Language::Rust, Language::JavaScript, Language::Python] {
-            for with in [&[][..], &[Import::State], &[Import::Config, Import::State, Import::State]] {
+            for with in [
+                &[][..],
+                &[Import::State],
+                &[Import::Sql],
+                &[Import::Config, Import::State, Import::Sql, Import::State],
+            ] {
                 let parent = tempfile::tempdir().unwrap();
                 let folder = new(parent.path(), "orders", language, with).unwrap();
                 let found = Project::find(&folder).unwrap().remove(0);
@@ -254,7 +269,10 @@ mod tests {
                     toml::from_str(&fs::read_to_string(folder.join("sprag.toml")).unwrap()).unwrap();
                 let handler = &configuration["handler"]["orders"];
                 assert_eq!(handler.get("config").is_some(), with.contains(&Import::Config));
-                assert_eq!(handler.get("grant").is_some(), with.contains(&Import::State));
+                let granted = with.contains(&Import::State) || with.contains(&Import::Sql);
+                assert_eq!(handler.get("grant").is_some(), granted);
+                let mode = configuration["endpoint"][0]["inbox"]["mode"].as_str();
+                assert_eq!(mode == Some("transaction"), with.contains(&Import::Sql));
             }
         }
     }

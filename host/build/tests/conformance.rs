@@ -409,6 +409,7 @@ impl Guest {
             source: "m-0".into(),
             destinations: Arc::new(NoSecrets),
             state: Arc::new(Seed),
+            sql: None,
             max_body: 4 << 20,
             trace: None,
         }

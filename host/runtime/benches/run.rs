@@ -152,6 +152,7 @@ fn input(event_type: &sprag_core::ids::EventType) -> RunInput {
         source: "6f1d8a3e-6a3b-4a55-9b6a-0d0c5a3a9c11".into(),
         destinations: Arc::new(Anywhere),
         state: Arc::new(NoState),
+        sql: None,
         max_body: 1 << 20,
         trace: None,
         message: Arc::new(message),

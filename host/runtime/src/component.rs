@@ -195,6 +195,15 @@ fn check_import(import: &str, name: &HandlerName, config: &HandlerConfig) -> Res
             grants.push("\"state\"".into());
             not_granted(format!("grant = [{}]", grants.join(", ")))
         }
+        ("sprag:handler", "sql") if config.grant.iter().any(|grant| grant.starts_with("sql:")) => Ok(()),
+        ("sprag:handler", "sql") => {
+            let mut grants: Vec<String> = config.grant.iter().map(|grant| format!("{grant:?}")).collect();
+            grants.push("\"sql:NAME\"".into());
+            not_granted(format!(
+                "grant = [{}], where NAME is the endpoint's store (\"embedded\" without another)",
+                grants.join(", ")
+            ))
+        }
         ("sprag:handler", "config") if config.config.is_some() => Ok(()),
         ("sprag:handler", "config") => not_granted("config = { key = \"value\" }".into()),
         ("wasi:io" | "wasi:clocks" | "wasi:random" | "wasi:cli" | "wasi:filesystem" | "wasi:sockets", _) => {
@@ -255,6 +264,11 @@ mod tests {
         config.grant.push("state".into());
         assert_eq!(checked(&["sprag:handler/state@0.1.0"], &config), Ok(()));
 
+        assert_eq!(checked(&["sprag:handler/sql@0.1.0"], &config), Ok(()));
+        config.grant.retain(|grant| grant == "state");
+        let error = checked(&["sprag:handler/sql@0.1.0"], &config).unwrap_err().to_string();
+        assert!(error.contains(r#"grant = ["state", "sql:NAME"]"#), "{error}");
+
         let error = checked(&["sprag:handler/config@0.1.0"], &config).unwrap_err().to_string();
         assert!(error.contains("[handler.payment] config = "), "{error}");
         config.config = Some(std::collections::BTreeMap::new());
@@ -263,13 +277,7 @@ mod tests {
 
     #[test]
     fn what_this_host_does_not_have_is_named() {
-        for name in [
-            "wasi:http/outgoing-handler@0.2.0",
-            "sprag:handler/sql@0.1.0",
-            "acme:thing/x",
-            "bare",
-            "wasi:clocks/monotonic-clock@0.3.0",
-        ] {
+        for name in ["wasi:http/outgoing-handler@0.2.0", "acme:thing/x", "bare", "wasi:clocks/monotonic-clock@0.3.0"] {
             let error = checked(&[name], &HandlerConfig::default()).unwrap_err();
             assert!(matches!(&error, LoadError::UnknownImport { import, .. } if import == name), "{error}");
             assert!(!error.to_string().contains('\n'));

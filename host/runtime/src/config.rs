@@ -89,6 +89,12 @@ pub struct Limits {
     pub outgoing_bytes: usize,
     /// Bytes in the log, of lines and of stdout and stderr. What is over is counted and dropped; the run goes on.
     pub log: usize,
+    /// How long one statement may take; on the embedded engine, how long a run may hold it from its first write (P36).
+    pub sql_time: Duration,
+    /// Rows of one result.
+    pub sql_rows: u32,
+    /// Bytes of one result.
+    pub sql_bytes: usize,
     /// Bytes of one outgoing message's body (`output-limit`). The target entity may allow less.
     pub body: usize,
 }
@@ -103,6 +109,9 @@ impl Default for Limits {
             outgoing: 1_000,
             outgoing_bytes: 16 << 20,
             log: 64 << 10,
+            sql_time: Duration::from_secs(1),
+            sql_rows: 10_000,
+            sql_bytes: 4 << 20,
             body: 1 << 20,
         }
     }
@@ -112,7 +121,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, Default)]
 pub struct HandlerConfig {
     pub name: Option<HandlerName>,
-    /// `state`, so far. What a component imports and this does not name is refused at load.
+    /// `state`, `sql:NAME`. What a component imports and this does not name is refused at load.
     pub grant: Vec<String>,
     /// The table `config`; granted by being there. Texts as they are, everything else as JSON.
     pub config: Option<BTreeMap<String, String>>,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sprag_core::{
     outcome::{Failure, clip, kind},
     run::End,
+    sql::StatementError,
     time::Timestamp,
 };
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace, component::ResourceTableError};
@@ -43,6 +44,14 @@ pub(crate) enum Came {
 pub(crate) fn name(came: Came, state: &RunState, limit: Duration) -> End {
     if let Some(text) = &state.faults.store {
         return End::transient(format!("state could not be read: {text}"));
+    }
+    match &state.faults.transaction {
+        // Both lead to another run; a conflict at once, see the worker.
+        Some(error @ (StatementError::Conflict | StatementError::Unavailable(_))) => {
+            return End::transient(format!("SQL could not be carried out: {error}"));
+        }
+        Some(error) => return End::failed(kind::TIMEOUT, error.to_string()),
+        None => {}
     }
     if let Some(text) = &state.faults.output {
         return End::failed(kind::OUTPUT_LIMIT, text.clone());

@@ -178,6 +178,9 @@ fn link(engine: &Engine, component: &Component, outside: &Outside) -> Result<Eve
         if outside.imports("state") {
             wit::state::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
         }
+        if outside.imports("sql") {
+            wit::sql::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
+        }
         if outside.imports("config") {
             wit::config::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)?;
         }
@@ -391,6 +394,7 @@ fn nothing() -> RunInput {
         source: String::new(),
         destinations: Arc::new(Nowhere),
         state: Arc::new(NoState),
+        sql: None,
         max_body: 0,
         trace: None,
     }

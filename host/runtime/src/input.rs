@@ -8,6 +8,7 @@ use sprag_core::{
     ids::{EndpointName, EntityName, EventId, EventType, MessageId, SessionId},
     message::Message,
     run::{End, UnitOfWork, Version},
+    sql::{Rows, Statement, StatementError},
     time::Timestamp,
 };
 
@@ -37,6 +38,8 @@ pub struct RunInput {
     pub destinations: Arc<dyn Destinations>,
     /// The endpoint's key-value state.
     pub state: Arc<dyn StateReader>,
+    /// The run's transaction in the endpoint's store. None: the endpoint has none.
+    pub sql: Option<Arc<dyn RunSql>>,
     /// The largest body the transport takes. `limits.body` may be less.
     pub max_body: usize,
     /// None: what the message itself carries.
@@ -87,6 +90,15 @@ pub trait StateReader: Send + Sync + 'static {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<(String, Bytes, Version)>, Unavailable>;
+}
+
+/// SQL of one run, in a transaction that begins with its first statement. Whoever makes it ends it, once the run has ended.
+#[async_trait]
+pub trait RunSql: Send + Sync + 'static {
+    /// The name under which the configuration grants the database.
+    fn database(&self) -> &str;
+
+    async fn statement(&self, statement: Statement) -> Result<Rows, StatementError>;
 }
 
 /// No state at all: for runs that have none to read.

@@ -25,6 +25,7 @@ mod keyvalue;
 mod log;
 pub mod registry;
 mod run_state;
+mod sql;
 pub mod watch;
 
 pub use self::{
@@ -32,6 +33,6 @@ pub use self::{
     config::{Folder, HandlerConfig, Isolation, Limits, PoolMode, RuntimeConfig},
     engine::{Error, Mode, Runtime},
     handler::{Compile, Handler, Info},
-    input::{Anywhere, Destinations, NoState, RunInput, RunOutput, StateReader, Trace, Unavailable},
+    input::{Anywhere, Destinations, NoState, RunInput, RunOutput, RunSql, StateReader, Trace, Unavailable},
     registry::{Registry, Resolution},
 };

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use sprag_core::run::{Outgoing, StateRead, StateWrite, UnitOfWork, Version};
+use sprag_core::{
+    run::{Outgoing, StateRead, StateWrite, UnitOfWork, Version},
+    sql::StatementError,
+};
 use wasmtime::{ResourceLimiter, component::ResourceTable};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
@@ -38,6 +41,8 @@ pub(crate) struct Wasi {
 pub(crate) struct Faults {
     /// A store could not answer (P6).
     pub(crate) store: Option<String>,
+    /// Its transaction is over: nothing that it did can be committed.
+    pub(crate) transaction: Option<StatementError>,
     /// Past a limit of what a run may leave behind.
     pub(crate) output: Option<String>,
     /// Sent to where it may not, or came through too many handlers.

@@ -12,6 +12,7 @@ pub mod listings;
 pub mod outbox;
 pub mod purge;
 pub mod sample;
+pub mod sql;
 pub mod state;
 pub mod writes;
 
@@ -117,6 +118,38 @@ macro_rules! store_conformance {
                 $crate::conformance::$module::$rule(&store).await;
             }
         )*
+    };
+}
+
+/// Makes a test of every rule of a store's SQL. The function makes a store on a database where handlers have two tables:
+/// `account (name text primary key, balance bigint not null, check (balance >= 0))`, with `('ada', 100)` and `('bob', 0)`, and
+/// `note (id bigint primary key, text text, at bytes)`.
+#[macro_export]
+macro_rules! sql_conformance {
+    ($make:path $(, $option:ident = $value:expr)*) => {
+        mod sql {
+            use super::*;
+
+            $crate::store_conformance!(@rules $make, ($($option = $value),*),
+                sql::what_a_run_did_is_there_with_its_record
+                sql::nobody_sees_it_before
+                sql::a_rollback_leaves_nothing
+                sql::a_recorded_delivery_drops_the_statements
+                sql::two_copies_at_once_apply_once
+                sql::a_state_conflict_drops_the_statements
+                sql::a_failed_statement_changes_nothing_and_the_run_goes_on
+                sql::values_come_back_as_they_went
+                sql::results_are_bounded
+                sql::parameters_are_counted
+                sql::the_transaction_is_not_the_handlers_to_end
+                sql::the_hosts_tables_are_out_of_reach
+                sql::one_statement_at_a_time
+                sql::a_run_that_only_reads
+                sql::a_transaction_without_statements
+                sql::what_is_over_stays_over
+                sql::a_dropped_caller_leaves_no_lock
+            );
+        }
     };
 }
 

@@ -28,6 +28,8 @@ pub struct EndpointConfig {
     pub concurrency: usize,
     /// None: the inbox is off.
     pub inbox: Option<InboxConfig>,
+    /// The name under which handlers are granted SQL in the endpoint's store. None: it has none (its inbox is not of mode `transaction`).
+    pub sql: Option<Arc<str>>,
     pub retry: Option<RetryPolicy>,
     /// Default 3 (P23).
     pub host_ended_limit: u32,

@@ -12,17 +12,19 @@ use sprag_core::{
     session_state::SessionState,
     time::Timestamp,
 };
-use sprag_runtime::{RunInput, RunOutput};
+use sprag_runtime::{RunInput, RunOutput, RunSql};
 use sprag_store::{Question, Written};
 use sprag_transport::{CommitError, Held, Session, Settlement};
 use tracing::{debug, error, warn};
 
 use crate::{
+    config::EndpointConfig,
     endpoint::Endpoint,
     flight,
     handlers::{Handler, Resolved},
     resolver,
     signal::{Counters, Signal, SignalKind, Told},
+    sql::Transaction,
 };
 
 /// A session's state as the loop carries it from delivery to delivery.
@@ -234,7 +236,9 @@ impl Way<'_> {
         for conflicts in 0.. {
             let started_at = endpoint.now();
             Counters::add(&endpoint.counters.runs);
-            let RunOutput { end, mut unit, took, log_dropped } = handler.run(self.input(attempt)).await;
+            let transaction = self.transaction();
+            let output = handler.run(self.input(attempt, transaction.clone())).await;
+            let RunOutput { end, mut unit, took, log_dropped } = output;
             if log_dropped > 0 {
                 warn!(handler = %handler.name(), event = %arrival.event_id, log_dropped, "log lines over the handler's limit were dropped");
             }
@@ -243,12 +247,24 @@ impl Way<'_> {
                 end => end,
             };
             let end = if conflicts == MAX_CONFLICTS {
-                End::transient(format!("the state that the run read was changed by others {MAX_CONFLICTS} times"))
+                End::transient(format!("what the run read was changed by others {MAX_CONFLICTS} times"))
             } else {
                 end
             };
             let known = Known { now: endpoint.now(), ..known.clone() };
-            match self.conclude(&known, handler, End::clone(&end), unit, attempt, started_at, took).await {
+            let in_the_way = conflicts < MAX_CONFLICTS && transaction.as_ref().is_some_and(|it| it.had_conflict());
+            if matches!(end, End::Done | End::Handoff { .. }) {
+                unit.transaction = transaction.as_ref().and_then(|transaction| transaction.id());
+            }
+            let concluded = match in_the_way {
+                true => Err(CommitError::StateConflict),
+                false => self.conclude(&known, handler, End::clone(&end), unit, attempt, started_at, took).await,
+            };
+            // What no write has ended has no effect, and lets go of its locks now.
+            if let Some(transaction) = transaction {
+                transaction.end();
+            }
+            match concluded {
                 Err(CommitError::StateConflict) => {
                     Counters::add(&endpoint.counters.state_conflicts);
                     // Those who want the same key step out of each other's way: up to 2, 4, 8 … 64 ms.
@@ -437,7 +453,14 @@ impl Way<'_> {
         });
     }
 
-    fn input(&self, attempt: u32) -> RunInput {
+    /// For a run's SQL, where the endpoint has any.
+    fn transaction(&self) -> Option<Arc<Transaction>> {
+        let EndpointConfig { sql, store, name, .. } = &self.endpoint.config;
+        let database = Arc::clone(sql.as_ref()?);
+        Some(Arc::new(Transaction::new(Arc::clone(store), name.clone(), database)))
+    }
+
+    fn input(&self, attempt: u32, transaction: Option<Arc<Transaction>>) -> RunInput {
         let Self { endpoint, arrival, .. } = self;
         RunInput {
             endpoint: endpoint.config.name.clone(),
@@ -451,6 +474,7 @@ impl Way<'_> {
             source: arrival.source_text().to_owned(),
             destinations: Arc::clone(&endpoint.config.destinations),
             state: Arc::clone(&endpoint.state),
+            sql: transaction.map(|transaction| transaction as Arc<dyn RunSql>),
             max_body: endpoint.config.max_body,
             trace: None,
         }

@@ -17,6 +17,7 @@ mod renew;
 mod resolver;
 mod session;
 pub mod signal;
+mod sql;
 mod upkeep;
 mod worker;
 

@@ -83,6 +83,7 @@ impl Host {
                     expected: None,
                     is_shared: false,
                     store_enqueues: true,
+                    sql: None,
                     resolver: None,
                     transport: Arc::clone(&shared) as _,
                     store: Arc::clone(&shared) as _,

@@ -460,6 +460,14 @@ impl Index {
         Ok((SessionPin { entity, session: session.clone(), token, lock: Some(lock) }, current))
     }
 
+    /// Lets go of what a command held.
+    pub(crate) fn unpin(&mut self, pin: &super::Pin, now: Instant) {
+        match pin {
+            super::Pin::Session(pin) => self.unpin_session(pin, now),
+            super::Pin::Plain { at, lock } => self.unpin_plain(*at, *lock),
+        }
+    }
+
     pub(crate) fn unpin_session(&mut self, pin: &SessionPin, now: Instant) {
         let Some(sess) = self.entities[pin.entity].sessions.get_mut(&pin.session) else { return };
         let Some(holder) = sess.holder.as_mut().filter(|holder| holder.token == pin.token) else { return };

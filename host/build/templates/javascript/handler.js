@@ -2,6 +2,7 @@
 
 import { deadLetter, failed, handler, log } from './sprag/index.js';
 import * as config from './sprag/config.js'; {{config}}
+import * as sql from './sprag/sql.js'; {{sql}}
 import * as state from './sprag/state.js'; {{state}}
 
 export const { describe, handle } = handler({
@@ -13,6 +14,9 @@ export const { describe, handle } = handler({
     const times = (state.getJson(key) ?? 0) + 1; {{state}}
     state.setJson(key, times); {{state}}
     log.info(`${greeting.name} was greeted ${times} times`); {{state}}
+    sql.execute('embedded', 'CREATE TABLE IF NOT EXISTS greeted (name TEXT PRIMARY KEY, times INTEGER NOT NULL)'); {{sql}}
+    const count = 'INSERT INTO greeted VALUES ($1, 1) ON CONFLICT (name) DO UPDATE SET times = times + 1'; {{sql}}
+    sql.execute('embedded', count, [greeting.name]); {{sql}}
     log.info(`${config.get('greeting') ?? 'Hello'}, ${greeting.name}!`); {{config}}
     log.info(`Hello, ${greeting.name}!`); {{no-config}}
   },

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use sprag_handler::config; {{config}}
+use sprag_handler::sql; {{sql}}
 use sprag_handler::state; {{state}}
 use sprag_handler::{Failure, Handler, Message, Success, log};
 
@@ -24,6 +25,10 @@ impl Handler for Greeter {
         let times = state::get_json::<u64>(&key)?.unwrap_or(0) + 1; {{state}}
         state::set_json(&key, &times)?; {{state}}
         log::info(format_args!("{} was greeted {times} times", greeting.name)); {{state}}
+        let database = sql::Database::new("embedded"); {{sql}}
+        database.execute("CREATE TABLE IF NOT EXISTS greeted (name TEXT PRIMARY KEY, times INTEGER NOT NULL)", &[])?; {{sql}}
+        let count = "INSERT INTO greeted VALUES ($1, 1) ON CONFLICT (name) DO UPDATE SET times = times + 1"; {{sql}}
+        database.execute(count, &[greeting.name.as_str().into()])?; {{sql}}
         let hello = config::get("greeting").unwrap_or_else(|| "Hello".to_owned()); {{config}}
         log::info(format_args!("{hello}, {}!", greeting.name)); {{config}}
         log::info(format_args!("Hello, {}!", greeting.name)); {{no-config}}

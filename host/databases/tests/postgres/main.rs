@@ -6,6 +6,7 @@ mod interruptions;
 mod language;
 mod opening;
 mod outage;
+mod sql;
 mod support;
 mod tls;
 mod trips;

@@ -73,6 +73,7 @@ pub(crate) fn input(body: &str) -> RunInput {
         source: "m-0".into(),
         destinations: Arc::new(Anywhere),
         state: Arc::new(NoState),
+        sql: None,
         max_body: 1 << 20,
         trace: None,
     }

@@ -560,7 +560,18 @@ pub(crate) static STORE: Section = Section {
             "\"env:DATABASE_URL\"",
             "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full.",
         ),
-        key("pool", Kind::Count(1, 1_000), "16", "Connections that this host opens at most."),
+        optional(
+            "pool",
+            Kind::Count(1, 1_000),
+            "16",
+            "Connections that this host opens at most. Default: 16, or what the endpoints with SQL need: their concurrency and 2 more.",
+        ),
+        optional(
+            "sql_role",
+            Kind::Text,
+            "\"handlers\"",
+            "The database's role that handlers' SQL is carried out as. It must not reach the host's tables; the user of the URL must be a member.",
+        ),
         key(
             "auto_create_table",
             Kind::Bool,
@@ -581,7 +592,12 @@ pub(crate) static INBOX: Section = Section {
     doc: "What an endpoint remembers of handled messages.",
     keys: &[
         optional("store", Kind::Name, "\"embedded\"", "Where: the endpoint's own `store`, which is the default."),
-        key("mode", Kind::Choice(&["record"]), "\"record\"", "Check before, record after success."),
+        key(
+            "mode",
+            Kind::Choice(&["record", "transaction"]),
+            "\"record\"",
+            "record: check before, record after success; transaction: also SQL of handlers, in the transaction that records.",
+        ),
         key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
         key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),
     ],
@@ -645,7 +661,7 @@ pub(crate) static HANDLER: Section = Section {
             "grant",
             Kind::Texts,
             "[\"state\"]",
-            "Imports it may use beside context, outgoing, log, clocks and random: state, config.",
+            "Imports it may use beside context, outgoing, log, clocks and random: state, config, sql:NAME (NAME is the endpoint's store).",
         ),
         optional("limits", Kind::Table(&LIMITS), "{ time = \"5s\", memory = \"64MiB\" }", "What one run may use."),
         key(
@@ -661,7 +677,7 @@ pub(crate) static HANDLER: Section = Section {
             "Folders it may open.",
         ),
     ],
-    later: &["http", "sql", "env"],
+    later: &["http", "env"],
 };
 
 pub(crate) static LIMITS: Section = Section {
@@ -675,8 +691,16 @@ pub(crate) static LIMITS: Section = Section {
         key("outgoing_bytes", Kind::Bytes("0B", "1GiB"), "\"16MiB\"", "Their size together."),
         key("log", Kind::Bytes("0B", "16MiB"), "\"64KiB\"", "Log text of one run; more is cut."),
         key("body", Kind::Bytes("1KiB", "100MiB"), "\"1MiB\"", "Largest body of one message that it publishes."),
+        key(
+            "sql_time",
+            Kind::Duration("1ms", "10m"),
+            "\"1s\"",
+            "One SQL statement; on the embedded engine, how long a run may hold it from its first write, while others wait.",
+        ),
+        key("sql_rows", Kind::Count(1, 1_000_000), "10000", "Rows of one SQL result."),
+        key("sql_bytes", Kind::Bytes("1KiB", "1GiB"), "\"4MiB\"", "Bytes of one SQL result."),
     ],
-    later: &["sql_time"],
+    later: &[],
 };
 
 pub(crate) static FOLDER: Section = Section {

@@ -163,7 +163,9 @@ pub(crate) struct ServiceBus {
 #[derive(Clone)]
 pub(crate) struct Database {
     pub url: String,
-    pub pool: u32,
+    /// None: what is needed.
+    pub pool: Option<u32>,
+    pub sql_role: Option<String>,
     pub auto_create_table: bool,
     pub authorities: Vec<PathBuf>,
 }
@@ -192,6 +194,12 @@ pub(crate) struct Endpoint {
     pub publish: Option<Vec<EntityName>>,
     pub resolver: Option<EntityName>,
     pub host_ended_limit: u32,
+}
+
+impl Endpoint {
+    pub(crate) fn has_sql(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.mode == Mode::Transaction)
+    }
 }
 
 /// What the configuration says of a source on Service Bus.
@@ -223,7 +231,20 @@ pub(crate) enum StoreRef {
     Named(String),
 }
 
+/// Connections that a store has where nothing else is said, and those that runs with SQL leave to everything else (P36).
+const USUAL_POOL: u32 = 16;
+const BESIDE_SQL: u32 = 2;
+
 impl StoreRef {
+    /// As handlers are granted it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Memory => "memory",
+            Self::Named(name) => name,
+        }
+    }
+
     fn from_name(name: &str) -> Self {
         match name {
             "embedded" => Self::Embedded,
@@ -233,8 +254,16 @@ impl StoreRef {
     }
 }
 
+/// What an inbox promises (spec 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Record,
+    Transaction,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
+    pub mode: Mode,
     pub retention: Duration,
     pub cleanup_interval: Duration,
 }
@@ -318,6 +347,17 @@ impl Config {
     pub(crate) fn handler(&self, name: &HandlerName) -> HandlerConfig {
         let config = self.handlers.get(name).cloned().unwrap_or_else(parse::default_handler);
         HandlerConfig { name: Some(name.clone()), ..config }
+    }
+
+    /// Connections that a store needs at least, so that no run with SQL waits for another one's (P36).
+    pub(crate) fn needed_pool(&self, store: &str) -> u32 {
+        let with_sql = self.endpoints.iter().filter(|endpoint| endpoint.has_sql() && endpoint.store.name() == store);
+        let runs: u32 = with_sql.map(|endpoint| endpoint.concurrency).sum();
+        if runs == 0 { 1 } else { runs + BESIDE_SQL }
+    }
+
+    pub(crate) fn pool(&self, store: &str, database: &Database) -> u32 {
+        database.pool.unwrap_or_else(|| self.needed_pool(store).max(USUAL_POOL))
     }
 
     /// Every entity that can be sent to.

@@ -117,6 +117,56 @@ pub(super) fn check_stores(source: &Source<'_>, config: &Config, places: &Places
     }
 }
 
+/// Whether handlers' SQL has a store that can have it, and whether what is granted can be used (P35, P36, P37).
+pub(super) fn check_sql(source: &Source<'_>, config: &Config, places: &Places) {
+    for endpoint in config.endpoints.iter().filter(|endpoint| endpoint.has_sql()) {
+        let span = places.endpoints.iter().find(|(name, _)| *name == endpoint.name).and_then(|(_, span)| span.clone());
+        let name = endpoint.name.as_str();
+        match &endpoint.store {
+            StoreRef::Embedded => {}
+            StoreRef::Memory => {
+                let text = format!(
+                    "endpoint {name:?} has an inbox of mode \"transaction\", and the store \"memory\" has no SQL"
+                );
+                source.found(span, read::BAD_VALUE, text);
+            }
+            StoreRef::Named(store) => {
+                let Some(database) = config.stores.get(store) else { continue };
+                if database.sql_role.is_none() {
+                    let text = format!(
+                        "endpoint {name:?} has an inbox of mode \"transaction\", so [store.{store}] needs `sql_role`: the database's role that handlers' SQL is \
+                         carried out as, without rights on the host's tables"
+                    );
+                    source.found(span, read::MISSING, text);
+                }
+            }
+        }
+    }
+    for (name, database) in &config.stores {
+        let needed = config.needed_pool(name);
+        if let Some(pool) = database.pool.filter(|pool| *pool < needed) {
+            let text = format!(
+                "[store.{name}] has pool = {pool}, and its endpoints with SQL run up to {} messages side by side, each with a connection of its own: \
+                 set pool to at least {needed}, or lower their `concurrency`",
+                needed - super::BESIDE_SQL
+            );
+            source.found(None, read::BAD_VALUE, text);
+        }
+    }
+    for (handler, granted) in &config.handlers {
+        for database in granted.grant.iter().filter_map(|grant| grant.strip_prefix("sql:")) {
+            let may_run = |endpoint: &&Endpoint| endpoint.handlers.is_empty() || endpoint.handlers.contains(handler);
+            let has_it = |endpoint: &Endpoint| endpoint.has_sql() && endpoint.store.name() == database;
+            if !config.endpoints.iter().filter(may_run).any(has_it) {
+                let text = format!(
+                    "[handler.{handler}] is granted \"sql:{database}\", and no endpoint that runs it has store = {database:?} with inbox = {{ mode = \"transaction\" }}"
+                );
+                source.found(None, read::UNKNOWN_NAME, text);
+            }
+        }
+    }
+}
+
 /// A name that stands for a section which is not there.
 fn missing_section<'k>(
     source: &Source<'_>,

@@ -17,10 +17,10 @@ use sprag_servicebus::{ConnectionString, Settle};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Queue, Remote, ServiceBus, SharedKey, StoreRef,
-    Subscription, Tls, Topic,
+    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, Remote, ServiceBus, SharedKey,
+    StoreRef, Subscription, Tls, Topic,
     keys::{self, Section},
-    names::{Places, check_names, check_stores},
+    names::{Places, check_names, check_sql, check_stores},
     nearest,
     read::{self, Source, Table, TextOrTable},
     units,
@@ -42,6 +42,7 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
     let (config, places) = read_root(&root, base);
     check_names(&source, &config, &places);
     check_stores(&source, &config, &places);
+    check_sql(&source, &config, &places);
     let findings = source.into_findings();
     if findings.is_empty() { Ok(config) } else { Err(findings) }
 }
@@ -160,7 +161,8 @@ fn read_store(name: &str, table: &Table<'_, '_>, base: &Path) -> Option<Database
     // There is one kind in this build; asking for it reports any other.
     table.text("kind");
     Some(Database {
-        pool: count(table, "pool"),
+        pool: table.count("pool").and_then(|count| u32::try_from(count).ok()),
+        sql_role: table.text("sql_role"),
         auto_create_table: table.boolean("auto_create_table").expect(DECLARED),
         authorities: authorities(table, base),
         url: table.secret("url")?,
@@ -535,8 +537,10 @@ fn read_source(table: &Table<'_, '_>, endpoint: &str) -> Option<(EntityName, Opt
 }
 
 fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
-    // There is one mode in this build; asking for it reports any other.
-    table.text("mode");
+    let mode = match table.text("mode").as_deref() {
+        Some("transaction") => Mode::Transaction,
+        _ => Mode::Record,
+    };
     if table.text("store").is_some_and(|store| StoreRef::from_name(&store) != *otherwise) {
         table.source.found(
             table.span_of("store"),
@@ -545,6 +549,7 @@ fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
         );
     }
     Inbox {
+        mode,
         retention: table.duration("retention").expect(DECLARED),
         cleanup_interval: table.duration("cleanup_interval").expect(DECLARED),
     }
@@ -606,15 +611,17 @@ fn jitter(table: &Table<'_, '_>) -> Option<Jitter> {
 }
 
 /// Grants that a handler can have in this build.
-const GRANTS: [&str; 2] = ["state", "config"];
+const GRANTS: [&str; 3] = ["state", "config", "sql:NAME"];
 /// Grants of later builds, by what comes before a colon.
-const LATER_GRANTS: [&str; 2] = ["sql", "http"];
+const LATER_GRANTS: [&str; 1] = ["http"];
 
 fn read_handler(table: &Table<'_, '_>, base: &Path) -> HandlerConfig {
     let mut grants = Vec::new();
     for (grant, span) in table.texts("grant").unwrap_or_default() {
         let kind = grant.split(':').next().unwrap_or_default();
-        if GRANTS.contains(&grant.as_str()) {
+        let is_database =
+            kind == "sql" && grant.split_once(':').is_some_and(|(_, name)| read::check_name(name).is_ok());
+        if ["state", "config"].contains(&grant.as_str()) || is_database {
             grants.push(grant);
         } else if LATER_GRANTS.contains(&kind) {
             table.source.found(Some(span), read::NOT_YET, format!("the grant {grant:?} is not in this build yet"));
@@ -658,6 +665,9 @@ fn read_limits(table: &Table<'_, '_>) -> Limits {
         outgoing_bytes: size(table, "outgoing_bytes"),
         log: size(table, "log"),
         body: size(table, "body"),
+        sql_time: table.duration("sql_time").expect(DECLARED),
+        sql_rows: count(table, "sql_rows"),
+        sql_bytes: size(table, "sql_bytes"),
     }
 }
 

@@ -74,7 +74,7 @@ impl Parts {
         }
         let mut databases = BTreeMap::new();
         for (name, database) in &config.stores {
-            databases.insert(name.clone(), open_database(name, database).await?);
+            databases.insert(name.clone(), open_database(config, name, database).await?);
         }
         Ok(Self {
             near: Arc::new(engine.clone()),
@@ -129,6 +129,7 @@ impl Parts {
                 .inbox
                 .as_ref()
                 .map(|inbox| InboxConfig { retention: inbox.retention, cleanup_interval: inbox.cleanup_interval }),
+            sql: endpoint.has_sql().then(|| endpoint.store.name().into()),
             retry: endpoint.retry.clone(),
             host_ended_limit: endpoint.host_ended_limit,
             resolver: endpoint.resolver.clone(),
@@ -192,18 +193,19 @@ pub(super) async fn refuse_unsafe_topology(config: &Config) -> Result<(), Failur
     Ok(())
 }
 
-pub(crate) fn database_options(database: &config::Database) -> postgres::Options {
+pub(crate) fn database_options(config: &Config, name: &str, database: &config::Database) -> postgres::Options {
     postgres::Options {
         extra_roots: database.authorities.clone(),
-        pool_size: database.pool as usize,
+        pool_size: config.pool(name, database) as usize,
+        sql_role: database.sql_role.clone(),
         auto_create_table: database.auto_create_table,
         ..postgres::Options::new(database.url.clone())
     }
 }
 
 /// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
-async fn open_database(name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
-    match PostgresStore::open(database_options(database)).await {
+async fn open_database(config: &Config, name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
+    match PostgresStore::open(database_options(config, name, database)).await {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => {
             let exit = match &error {

@@ -128,7 +128,8 @@ fn elsewhere(config: &Config) -> Result<Vec<Found>, Failure> {
         let mut all = Vec::new();
         for (name, database) in &config.stores {
             // Looked at, never made: a check changes nothing.
-            let options = postgres::Options { auto_create_table: false, ..parts::database_options(database) };
+            let options =
+                postgres::Options { auto_create_table: false, ..parts::database_options(config, name, database) };
             match PostgresStore::open(options).await {
                 Ok(_) => {}
                 Err(error @ (OpenError::Schema(_) | OpenError::Older { .. })) if database.auto_create_table => {

@@ -395,6 +395,7 @@ impl World {
             source: SOURCE.into(),
             expected: None,
             store_enqueues: bench == Bench::Embedded,
+            sql: (bench == Bench::Embedded).then(|| "embedded".into()),
             is_shared: bench == Bench::ServiceBus,
             transport: Arc::clone(&transport),
             store: Arc::clone(&store),

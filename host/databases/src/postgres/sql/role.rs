@@ -25,7 +25,9 @@ pub(crate) async fn check(connection: Connection<'_>, role: &str) -> Result<(), 
     };
     let (is_super, is_ours, is_same): (bool, bool, bool) = (found.get(0), found.get(1), found.get(2));
     if is_super || is_same {
-        return refuse("it must be a role of its own, and no superuser: it would have all rights on the host's tables".to_owned());
+        return refuse(
+            "it must be a role of its own, and no superuser: it would have all rights on the host's tables".to_owned(),
+        );
     }
     if !is_ours {
         return refuse(format!("the store's user may not take it: GRANT {} TO CURRENT_USER", quoted(role)));
