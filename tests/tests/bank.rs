@@ -33,10 +33,7 @@ fn place(toml: &str) -> Place {
 
 /// The sample's own configuration, on a port that is free.
 fn embedded() -> String {
-    format!(
-        "[host]\nconsole = \"127.0.0.1:0\"\n\n[embedded]\nlisten = \"127.0.0.1:0\"\nadministration = \"off\"\n\n{}",
-        sample("sprag.toml")
-    )
+    format!("[host]\nconsole = \"127.0.0.1:0\"\n\n{}", sample("sprag.toml"))
 }
 
 /// The same on a database, as the sample's README says.

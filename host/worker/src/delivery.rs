@@ -253,15 +253,19 @@ impl Way<'_> {
             };
             let known = Known { now: endpoint.now(), ..known.clone() };
             let in_the_way = conflicts < MAX_CONFLICTS && transaction.as_ref().is_some_and(|it| it.had_conflict());
-            if matches!(end, End::Done | End::Handoff { .. }) {
-                unit.transaction = transaction.as_ref().and_then(|transaction| transaction.id());
+            if let Some(transaction) = &transaction {
+                match matches!(end, End::Done | End::Handoff { .. }) && !in_the_way {
+                    true => unit.transaction = transaction.id(),
+                    // Before anything else is written: on the embedded engine it holds the writer.
+                    false => transaction.end(),
+                }
             }
             let concluded = match in_the_way {
                 true => Err(CommitError::StateConflict),
                 false => self.conclude(&known, handler, End::clone(&end), unit, attempt, started_at, took).await,
             };
-            // What no write has ended has no effect, and lets go of its locks now.
-            if let Some(transaction) = transaction {
+            // What no write has ended has no effect, and lets go of its locks now. An instance that is kept would keep it, too.
+            if let Some(transaction) = &transaction {
                 transaction.end();
             }
             match concluded {

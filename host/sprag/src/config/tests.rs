@@ -197,7 +197,27 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "there is no queue \"nowhere\"; add [[queue]]",
         ),
         ("[handler.a]\ngrant = [\"stat\"]\n", "unknown grant \"stat\"; did you mean \"state\"?"),
-        ("[handler.a]\ngrant = [\"sql:main\"]\n", "the grant \"sql:main\" is not in this build yet [SPR0103]"),
+        (
+            "[handler.a]\ngrant = [\"http:api.example.com\"]\n",
+            "the grant \"http:api.example.com\" is not in this build yet [SPR0103]",
+        ),
+        ("[handler.a]\ngrant = [\"sql\"]\n", "unknown grant \"sql\""),
+        (
+            "[handler.a]\ngrant = [\"sql:main\"]\n",
+            "no endpoint that runs it has store = \"main\" with inbox = { mode = \"transaction\" }",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nstore = \"memory\"\ninbox = { mode = \"transaction\" }\n[[queue]]\nname = \"q\"\n",
+            "the store \"memory\" has no SQL",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nstore = \"a\"\ninbox = { mode = \"transaction\" }\n[[queue]]\nname = \"q\"\n[store.a]\nkind = \"postgres\"\nurl = \"env:HOME\"\n",
+            "so [store.a] needs `sql_role`",
+        ),
+        (
+            "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\nstore = \"a\"\nconcurrency = 8\ninbox = { mode = \"transaction\" }\n[[queue]]\nname = \"q\"\n[store.a]\nkind = \"postgres\"\nurl = \"env:HOME\"\nsql_role = \"r\"\npool = 9\n",
+            "set pool to at least 10",
+        ),
         ("[handler.a]\nisolation = \"none\"\n", "\"none\" is not one of message, session, pooled"),
         ("[host\n", "sprag.toml:1:6:"),
     ] {

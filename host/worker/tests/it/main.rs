@@ -19,5 +19,6 @@ mod plain;
 mod resubmission;
 mod retries;
 mod scale;
+mod sql;
 mod stopping;
 mod world;
