@@ -56,7 +56,9 @@ pub enum Unsupported {
     #[error("the client `azservicebus` cannot be given further authorities (extra_roots)")]
     Roots,
     /// It sends where it is told, and knows no way round by a topic.
-    #[error("the client `azservicebus` does not serve endpoints on NimBus's topology: that is for the client of our own")]
+    #[error(
+        "the client `azservicebus` does not serve endpoints on NimBus's topology: that is for the client of our own"
+    )]
     Nimbus,
 }
 
