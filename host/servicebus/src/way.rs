@@ -7,8 +7,8 @@
 //! what is addressed to the endpoint. A parked copy says `To = 'Deferred'` and `OriginalSessionId`. And all of it has a `From`: who forwards
 //! to consumers takes only what has none.
 //!
-//! Both properties may be the sender's own, and a handler may read them. So what they were stands in two properties of ours, and comes back on
-//! receipt: a retry looks to its handler as the event did. Whoever forges these has gained nothing, for `To` and `From` were theirs to write, and
+//! Both properties may be the sender's own, and a handler may read them. So what they were stands in properties of ours, as does the name of the
+//! rule that the broker had written into the event, and comes back on receipt: a retry looks to its handler as the event did. Whoever forges these has gained nothing, for `To` and `From` were theirs to write, and
 //! the machine believes neither: what makes a message a stand-in is under the hosts' seal (P31).
 
 use std::borrow::Cow;
@@ -28,9 +28,12 @@ pub(crate) const RETRY: &str = "Retry";
 pub(crate) const CONTINUATION: &str = "Continuation";
 /// Whom the subscription of parked messages waits for, and its name.
 pub(crate) const DEFERRED: &str = "Deferred";
-/// What `From` and `To` were. The first is there on all that went this way, empty where there was none.
+/// Where the broker writes which rule with an action has let a message in.
+const RULE: &str = "RuleName";
+/// What these were. The first is there on all that went this way, empty where there was none.
 const FROM_BEFORE: &str = "SpragFrom";
 const TO_BEFORE: &str = "SpragTo";
+const RULE_BEFORE: &str = "SpragRuleName";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -115,7 +118,8 @@ impl Way {
         let Self::Nimbus(_) = self else { return };
         // What went another way is as it came.
         let Some(from) = message.properties.remove(FROM_BEFORE) else { return };
-        for (name, before) in [(FROM, Some(from)), (TO, message.properties.remove(TO_BEFORE))] {
+        let mut before = |name: &str| message.properties.remove(name);
+        for (name, before) in [(FROM, Some(from)), (TO, before(TO_BEFORE)), (RULE, before(RULE_BEFORE))] {
             match before.filter(|value| value.as_str() != Some("")) {
                 Some(value) => message.set_property(name, value),
                 None => drop(message.properties.remove(name)),
@@ -141,8 +145,10 @@ fn addressed(message: &Message, to: &str) -> Message {
     let kept = from.as_str().filter(|text| to == DEFERRED && !text.is_empty()).map(str::to_owned);
     message.set_property(FROM, Value::string(kept.as_deref().unwrap_or(to)));
     message.set_property(FROM_BEFORE, from);
-    if let Some(before) = taken(&mut message, TO) {
-        message.set_property(TO_BEFORE, before);
+    for (name, its_before) in [(TO, TO_BEFORE), (RULE, RULE_BEFORE)] {
+        if let Some(before) = taken(&mut message, name) {
+            message.set_property(its_before, before);
+        }
     }
     message.set_property(TO, Value::string(to));
     message
@@ -199,7 +205,7 @@ mod tests {
         for properties in [
             vec![],
             vec![("To", Value::string("billing")), ("From", Value::string("shop"))],
-            vec![("To", Value::Int(7))],
+            vec![("To", Value::Int(7)), ("RuleName", Value::string("OrderPlaced"))],
             vec![("From", Value::Bool(true)), ("a", Value::Null)],
         ] {
             let message = with(&properties);
@@ -208,6 +214,7 @@ mod tests {
             assert!(way.leads_here(&sent));
             // What the rule does.
             sent.set_property("To", Value::string("billing"));
+            sent.set_property("RuleName", Value::string("retry"));
             way.read(&mut sent);
             assert_eq!(sent, message);
             way.read(&mut sent);

@@ -55,7 +55,7 @@ pub fn specs(endpoints: &[NimbusEndpoint]) -> Vec<EntitySpec> {
 
 fn spec(wanted: &Wanted) -> EntitySpec {
     let mut spec = match &wanted.path {
-        Path::Subscription { topic, name } => EntitySpec::subscription(topic, name, FilterSpec::Nothing),
+        Path::Subscription { topic, name } => EntitySpec::subscription(topic, name, FilterSpec::All),
         path => EntitySpec::topic(path.name()),
     };
     for setting in wanted.made_with.iter().chain(&wanted.settings) {
