@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sprag_core::ids::EntityName;
+use sprag_core::ids::{EndpointName, EntityName};
 
 use crate::{connection_string::ConnectionString, token::TokenSource};
 
@@ -52,6 +52,9 @@ pub struct Config {
     pub tokens: Option<Arc<dyn TokenSource>>,
     /// The entities that this host serves or lists. Others can be sent to.
     pub entities: Vec<EntitySettings>,
+    /// Endpoints on NimBus's topology (P21, [`crate::topology::wanted_nimbus`]). Each receives from the subscription of its name on the topic of its
+    /// name, which `entities` calls `<endpoint>/<endpoint>`; what is sent to that goes to the topic, so that this endpoint alone gets it.
+    pub nimbus: Vec<EndpointName>,
     pub settle: Settle,
     /// How long one request, send or link may take. Default 30 s.
     pub operation_timeout: Duration,
@@ -69,6 +72,7 @@ impl Config {
             connection,
             tokens: None,
             entities: Vec::new(),
+            nimbus: Vec::new(),
             settle: Settle::default(),
             operation_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(30),

@@ -7,7 +7,8 @@
 //!
 //! What differs from the embedded engine is the broker's: a batch's numbers are not told, counts are found by looking at every message, a
 //! session given back with a pause is held for as long, and parked messages are copies on a queue of their own beside the endpoint's
-//! (`<endpoint>.deferred`, P21), where one look is no proof (P17).
+//! (`<endpoint>.deferred`, P21), where one look is no proof (P17). An endpoint on NimBus's topology has a topic in place of both: `way` says how
+//! its own messages come back to it there, and only to it.
 //!
 //! *Invariants:* what awaits an answer may be dropped at any point and leaves no session held and no message locked; an answer goes to the one
 //! who asked; locks are counted on monotonic time from before the asking; no secret is in an error, a `Debug` text or a log.
@@ -39,6 +40,7 @@ mod together;
 mod token;
 pub mod topology;
 mod transport;
+mod way;
 
 pub use config::{Config, EntitySettings, Settle};
 pub use connection_string::{ConnectionString, Credential, Malformed};

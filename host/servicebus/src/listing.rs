@@ -12,7 +12,7 @@ use std::{
 
 use sprag_core::{
     ids::{EntityName, SequenceNumber, SessionId},
-    message::{Origin, property},
+    message::{Message, Origin, property},
 };
 use sprag_transport::{EntityInfo, Error, Part, Peeked, SessionInfo, Settlement};
 use tokio::time::Instant;
@@ -26,6 +26,7 @@ use crate::{
     message::{Received, State},
     settle::{self, Hand},
     transport::Shared,
+    way::Way,
 };
 
 /// Added to the number of a dead letter of the parked side. A queue's numbers have 48 bits; only partitioned entities use those above, and an
@@ -42,9 +43,10 @@ fn or_nothing<T: Default>(result: Result<T, Fault>) -> Result<T, Fault> {
     }
 }
 
-fn peeked(received: Received, part: Part) -> Peeked {
+fn peeked(received: Received, part: Part, way: &Way) -> Peeked {
     let parked_as = received.parked_as().filter(|_| part == Part::Parked);
     let mut message = received.message;
+    way.read(&mut message);
     let mut text = |name: &str| match part {
         Part::DeadLetters => message.properties.remove(name).and_then(|value| value.as_str().map(str::to_owned)),
         _ => None,
@@ -93,11 +95,21 @@ pub(crate) async fn peek(
     from: SequenceNumber,
     max: usize,
 ) -> Result<Vec<Peeked>, Error> {
+    let way = shared.way(entity);
     let found = match part {
-        Part::Active | Part::Scheduled => {
-            let state = if part == Part::Active { State::Active } else { State::Scheduled };
-            let found = collect(shared, entity, session, from, max, |received| received.state == state).await;
-            found.map(|found| found.into_iter().map(|received| peeked(received, part)).collect())
+        Part::Active => {
+            let found = collect(shared, entity, session, from, max, |received| received.state == State::Active).await;
+            found.map(|found| found.into_iter().map(|received| peeked(received, part, &way)).collect())
+        }
+        Part::Scheduled => {
+            let entry = way.entry(entity);
+            // A topic has no sessions to ask for, and what waits there may be for others.
+            let asked = session.filter(|_| entry == *entity);
+            let is_wanted = |received: &Received| {
+                received.state == State::Scheduled && of(received, session) && way.leads_here(&received.message)
+            };
+            let found = collect(shared, &entry, asked, from, max, is_wanted).await;
+            found.map(|found| found.into_iter().map(|received| peeked(received, part, &way)).collect())
         }
         Part::Parked => parked(shared, entity, session, from, max).await,
         Part::DeadLetters => dead(shared, entity, session, from, max).await,
@@ -114,8 +126,9 @@ async fn parked(
     max: usize,
 ) -> Result<Vec<Peeked>, Fault> {
     Management::of(&shared.client, entity).exists().await?;
-    let all = collect(shared, &address::parked(entity), session, from, usize::MAX, |_| true).await;
-    let mut all: Vec<_> = or_nothing(all)?.into_iter().map(|received| peeked(received, Part::Parked)).collect();
+    let way = shared.way(entity);
+    let all = collect(shared, &way.parked(entity), session, from, usize::MAX, |_| true).await;
+    let mut all: Vec<_> = or_nothing(all)?.into_iter().map(|received| peeked(received, Part::Parked, &way)).collect();
     all.sort_by_key(|peeked| (peeked.parked_as, peeked.sequence));
     all.truncate(max);
     Ok(all)
@@ -128,6 +141,7 @@ async fn dead(
     from: SequenceNumber,
     max: usize,
 ) -> Result<Vec<Peeked>, Fault> {
+    let way = shared.way(entity);
     let own = match from.0 < OF_PARKED {
         // The dead-letter queue may be looked at by session as well, but not everywhere: sorted out here.
         true => {
@@ -135,13 +149,13 @@ async fn dead(
         }
         false => Vec::new(),
     };
-    let mut all: Vec<_> = own.into_iter().map(|received| peeked(received, Part::DeadLetters)).collect();
+    let mut all: Vec<_> = own.into_iter().map(|received| peeked(received, Part::DeadLetters, &way)).collect();
     if all.len() < max {
-        let beside = address::dead_letters(&address::parked(entity));
+        let beside = address::dead_letters(&way.parked(entity));
         let from = SequenceNumber(from.0.saturating_sub(OF_PARKED).max(0));
         let rest = collect(shared, &beside, None, from, max - all.len(), |received| of(received, session)).await;
         all.extend(or_nothing(rest)?.into_iter().map(|received| {
-            let mut peeked = peeked(received, Part::DeadLetters);
+            let mut peeked = peeked(received, Part::DeadLetters, &way);
             peeked.sequence.0 = peeked.sequence.0.saturating_add(OF_PARKED);
             peeked
         }));
@@ -155,20 +169,26 @@ fn of(received: &Received, session: Option<&SessionId>) -> bool {
 
 pub(crate) async fn describe(shared: &Arc<Shared>, entity: &EntityName) -> Result<EntityInfo, Error> {
     let known = shared.settings(entity, false);
+    let way = shared.way(entity);
     let counted = async {
         let (mut active, mut scheduled) = (0, 0);
         let count = |received: Received| {
             match received.state {
                 State::Active => active += 1,
-                State::Scheduled => scheduled += 1,
-                State::Deferred => {}
+                State::Scheduled if way.leads_here(&received.message) => scheduled += 1,
+                State::Scheduled | State::Deferred => {}
             }
             true
         };
         Management::of(&shared.client, entity).walk(None, SequenceNumber(0), count).await?;
-        let parked = count_all(shared, &address::parked(entity)).await?;
+        if way.entry(entity) != *entity {
+            let waits = |received: &Received| received.state == State::Scheduled && way.leads_here(&received.message);
+            let waiting = collect(shared, &way.entry(entity), None, SequenceNumber(0), usize::MAX, waits).await?;
+            scheduled += waiting.len() as u64;
+        }
+        let parked = count_all(shared, &way.parked(entity)).await?;
         let dead = count_all(shared, &address::dead_letters(entity)).await?
-            + count_all(shared, &address::dead_letters(&address::parked(entity))).await?;
+            + count_all(shared, &address::dead_letters(&way.parked(entity))).await?;
         Ok::<_, Fault>((active, scheduled, parked, dead))
     };
     let (active, scheduled, parked, dead_letters) = counted.await.map_err(|fault| fault.about(entity))?;
@@ -212,7 +232,7 @@ async fn listed(
     max: usize,
 ) -> Result<Vec<SessionInfo>, Fault> {
     let main = Management::of(&shared.client, entity);
-    let beside = address::parked(entity);
+    let beside = shared.way(entity).parked(entity);
     let mut ids: BTreeSet<SessionId> = main.sessions(WITH_MESSAGES).await?.into_iter().collect();
     ids.extend(main.sessions(WITH_STATE).await?);
     ids.extend(or_nothing(Management::of(&shared.client, &beside).sessions(WITH_MESSAGES).await)?);
@@ -270,13 +290,23 @@ pub(crate) async fn replay(
     let (beside, own): (BTreeSet<i64>, BTreeSet<i64>) =
         sequences.iter().map(|number| number.0).partition(|number| *number >= OF_PARKED);
     let beside = beside.into_iter().map(|number| number - OF_PARKED).collect();
-    let mut replayed = replay_from(shared, entity, own).await.map_err(|fault| fault.about(entity))?;
-    let parked = address::parked(entity);
-    replayed += replay_from(shared, &parked, beside).await.map_err(|fault| fault.about(&parked))?;
-    Ok(replayed)
+    let way = shared.way(entity);
+    let again = |message| way.again(message, Origin::Main);
+    let own = replay_from(shared, entity, own, way.entry(entity), again).await;
+    let own = own.map_err(|fault| fault.about(entity))?;
+    let parked = way.parked(entity);
+    let again = |message| way.again(message, Origin::Parked);
+    let beside = replay_from(shared, &parked, beside, way.parked_entry(entity), again).await;
+    Ok(own + beside.map_err(|fault| fault.about(&parked))?)
 }
 
-async fn replay_from(shared: &Arc<Shared>, entity: &EntityName, wanted: BTreeSet<i64>) -> Result<u64, Fault> {
+async fn replay_from(
+    shared: &Arc<Shared>,
+    entity: &EntityName,
+    wanted: BTreeSet<i64>,
+    entry: EntityName,
+    again: impl Fn(Message) -> Message + Send,
+) -> Result<u64, Fault> {
     let Some(first) = wanted.first() else { return Ok(0) };
     let place = address::dead_letters(entity);
     let mut there = BTreeMap::new();
@@ -313,7 +343,7 @@ async fn replay_from(shared: &Arc<Shared>, entity: &EntityName, wanted: BTreeSet
                 rare.dead_letter_source = None;
             }
             message.rare = message.rare.filter(|rare| **rare != Default::default());
-            link.connection.sender(&address::path(entity)).await?.send(&[message]).await?;
+            link.connection.sender(&address::path(&entry)).await?.send(&[again(message)]).await?;
             settle::settle(how, &management, None, &hand(arrival), Settlement::Complete).await?;
             replayed += 1;
         }

@@ -1,4 +1,4 @@
-//! The messages of a session that are parked: copies on the queue beside (P16 to P21).
+//! The messages of a session that are parked: copies on the queue beside, or on the subscription `Deferred` of NimBus's (P16 to P21).
 //!
 //! The queue has sessions, no time to live and the largest delivery limit. A look peeks first, so that a session without parked messages costs
 //! one request and locks nothing; then it takes the session there and one copy, and further ones only as far as the lowest parking number is
@@ -15,13 +15,13 @@ use tokio::{sync::Mutex, time::Instant};
 use tracing::debug;
 
 use crate::{
-    address,
     fault::{Fault, condition},
     link::{Arrival, Link},
     management::Management,
     message::State,
     settle::{self, Hand, Hands},
     transport::Shared,
+    way::Way,
 };
 
 /// A session that was just given back may still look held: this long, it is asked for again before it counts as busy.
@@ -31,7 +31,10 @@ const COPY_WAIT: Duration = Duration::from_secs(5);
 
 pub(crate) struct ParkedSide {
     shared: Arc<Shared>,
+    /// Where they are, and where they are sent to.
     entity: EntityName,
+    entry: EntityName,
+    way: Way,
     id: SessionId,
     held: Mutex<Option<Held>>,
 }
@@ -53,7 +56,9 @@ enum Found {
 
 impl ParkedSide {
     pub(crate) fn new(shared: Arc<Shared>, source: EntityName, id: SessionId) -> Self {
-        Self { entity: address::parked(&source), shared, id, held: Mutex::default() }
+        let way = shared.way(&source);
+        let (entity, entry) = (way.parked(&source), way.parked_entry(&source));
+        Self { shared, entity, entry, way, id, held: Mutex::default() }
     }
 
     /// The copy with the lowest parking number.
@@ -63,7 +68,8 @@ impl ParkedSide {
             return Err(Error::Refused("a parked copy is in hand: it is settled before the next one".into()));
         }
         match self.find(&mut held).await {
-            Ok(Found::Copy(arrival, link)) => {
+            Ok(Found::Copy(mut arrival, link)) => {
+                self.way.read(&mut arrival.received.message);
                 let lock = self.shared.locks.next();
                 hands.put(lock, Hand { arrival: (*arrival).clone(), link, origin: Origin::Parked });
                 let settings = self.shared.settings(&self.entity, true);
@@ -122,11 +128,10 @@ impl ParkedSide {
         Ok(Found::Elsewhere)
     }
 
-    /// Sends a copy as it stands: what it says is under the hosts' seal (P31). It stays in its session, without an end (P19).
+    /// Sends a copy with what it says under the hosts' seal (P31).
     pub(crate) async fn park(&self, copy: &Message) -> Result<(), Error> {
-        let copy =
-            Message { session_id: Some(self.id.clone()), scheduled_for: None, time_to_live: None, ..copy.clone() };
-        self.shared.send(&self.entity, &[copy]).await
+        let copy = self.way.parked_copy(copy, &self.id);
+        self.shared.put(&self.entry, &[copy]).await.map_err(|fault| fault.about(&self.entity))
     }
 
     pub(crate) async fn settle(

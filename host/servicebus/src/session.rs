@@ -21,12 +21,14 @@ use crate::{
     parked::ParkedSide,
     settle::{self, Hand, Hands},
     transport::Shared,
+    way::Way,
 };
 
 pub(crate) struct HeldSession {
     shared: Arc<Shared>,
     source: EntityName,
     settings: EntitySettings,
+    way: Way,
     id: SessionId,
     lock: LockToken,
     link: Arc<Link>,
@@ -51,6 +53,7 @@ impl HeldSession {
             lock: shared.locks.next(),
             parked: ParkedSide::new(Arc::clone(&shared), source.clone(), id.clone()),
             until: Mutex::new(since + settings.lock_duration),
+            way: shared.way(&source),
             shared,
             source,
             settings,
@@ -169,10 +172,11 @@ impl Session for HeldSession {
                 return Err(self.lost());
             }
         };
-        let Some(arrival) = arrival else {
+        let Some(mut arrival) = arrival else {
             self.check()?;
             return Ok(None);
         };
+        self.way.read(&mut arrival.received.message);
         let lock = self.shared.locks.next();
         let hand = Hand { arrival: arrival.clone(), link: Arc::clone(&self.link), origin: Origin::Main };
         self.hands.put(lock, hand);

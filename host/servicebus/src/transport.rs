@@ -30,6 +30,7 @@ use crate::{
     session::HeldSession,
     settle::Locks,
     together::Together,
+    way::Way,
 };
 
 /// A named session that somebody holds is asked for again after this long, at first and at most.
@@ -125,6 +126,10 @@ impl Shared {
         known.cloned().unwrap_or_else(|| EntitySettings { requires_session, ..EntitySettings::plain(entity.clone()) })
     }
 
+    pub(crate) fn way(&self, entity: &EntityName) -> Way {
+        Way::of(entity, &self.client.config.nimbus)
+    }
+
     /// The named session's link, and a moment before it was granted. Asked for again while somebody holds it.
     pub(crate) async fn named(
         &self,
@@ -151,16 +156,20 @@ impl Shared {
     }
 
     pub(crate) async fn send(&self, entity: &EntityName, messages: &[Message]) -> Result<(), Error> {
-        let sent = async {
-            let connection = self.client.connected().await?;
-            connection.sender(&address::path(entity)).await?.send(messages).await
-        };
-        sent.await.map_err(|fault: Fault| fault.about(entity))
+        let way = self.way(entity);
+        self.put(&way.entry(entity), &way.addressed(messages)).await.map_err(|fault| fault.about(entity))
+    }
+
+    /// As they stand, to where they are sent.
+    pub(crate) async fn put(&self, entry: &EntityName, messages: &[Message]) -> Result<(), Fault> {
+        let connection = self.client.connected().await?;
+        connection.sender(&address::path(entry)).await?.send(messages).await
     }
 
     async fn schedule(&self, entity: &EntityName, messages: &[Message]) -> Result<Vec<SequenceNumber>, Error> {
-        let numbers =
-            Management::of(&self.client, entity).schedule(messages).await.map_err(|fault| fault.about(entity))?;
+        let way = self.way(entity);
+        let entry = Management::of(&self.client, &way.entry(entity));
+        let numbers = entry.schedule(&way.addressed(messages)).await.map_err(|fault| fault.about(entity))?;
         let mut remembered = self.scheduled.lock();
         for (message, number) in messages.iter().zip(&numbers) {
             if let Some(id) = &message.message_id {
@@ -168,6 +177,26 @@ impl Shared {
             }
         }
         Ok(numbers)
+    }
+
+    /// Whether a message of this id is in its session already.
+    async fn is_there(&self, source: &EntityName, message: &Message) -> Result<bool, Fault> {
+        let (Some(id), Some(session)) = (&message.message_id, &message.session_id) else { return Ok(false) };
+        let entry = self.way(source).entry(source);
+        let remembered = self.scheduled.lock().numbers.get(&(source.clone(), id.clone())).copied();
+        if let Some(number) = remembered.filter(|_| entry != *source)
+            && Management::of(&self.client, &entry).is_there(number).await?
+        {
+            return Ok(true);
+        }
+        let mut found = false;
+        let main = Management::of(&self.client, source);
+        let walked = main.walk(Some(session), SequenceNumber(0), |received| {
+            found = received.message.message_id.as_ref() == Some(id);
+            !found
+        });
+        walked.await?;
+        Ok(found)
     }
 
     /// Refuses what the broker or other receivers could not read.
@@ -241,20 +270,13 @@ impl Transport for ServiceBus {
     }
 
     /// Whether an id is there already is looked up in its session only: without one, the whole entity would have to be looked at.
-    /// A second one is found out by its id when it is delivered (P1).
+    /// The same for what waits for its time on a topic, whose messages cannot be looked at by session: there one is found that this process has
+    /// sent. A second one is found out by its id when it is delivered (P1).
     async fn enqueue(&self, source: &EntityName, message: Message) -> Result<(), Error> {
         self.shared.check(source, std::slice::from_ref(&message))?;
-        if let (Some(id), Some(session)) = (&message.message_id, &message.session_id) {
-            let mut found = false;
-            let management = Management::of(&self.shared.client, source);
-            let walked = management.walk(Some(session), SequenceNumber(0), |received| {
-                found = received.message.message_id.as_ref() == Some(id);
-                !found
-            });
-            walked.await.map_err(|fault| fault.about(source))?;
-            if found {
-                return Ok(());
-            }
+        let is_there = self.shared.is_there(source, &message).await.map_err(|fault| fault.about(source))?;
+        if is_there {
+            return Ok(());
         }
         match message.scheduled_for {
             Some(_) => self.shared.schedule(source, &[message]).await.map(drop),
@@ -267,7 +289,8 @@ impl Transport for ServiceBus {
         if sequence.0 < 0 {
             return Err(none());
         }
-        match Management::of(&self.shared.client, entity).cancel(sequence).await {
+        let entry = self.shared.way(entity).entry(entity);
+        match Management::of(&self.shared.client, &entry).cancel(sequence).await {
             Err(fault) if fault.is(condition::MESSAGE_NOT_FOUND) => Err(none()),
             result => result.map_err(|fault| fault.about(entity)),
         }
@@ -279,9 +302,12 @@ impl Transport for ServiceBus {
             Some(number) => Some(number),
             None => {
                 let mut found = None;
-                let management = Management::of(&self.shared.client, source);
-                let walked = management.walk(None, SequenceNumber(0), |received| {
-                    let is_it = received.state == State::Scheduled && received.message.message_id.as_ref() == Some(id);
+                let way = self.shared.way(source);
+                let entry = Management::of(&self.shared.client, &way.entry(source));
+                let walked = entry.walk(None, SequenceNumber(0), |received| {
+                    let is_it = received.state == State::Scheduled
+                        && received.message.message_id.as_ref() == Some(id)
+                        && way.leads_here(&received.message);
                     found = is_it.then_some(received.sequence);
                     !is_it
                 });

@@ -458,7 +458,7 @@ async fn a_conflict_is_looked_at_again() {
 /// A server that takes a change and does not make it would be asked for ever.
 #[tokio::test]
 async fn a_change_that_is_not_kept_is_told_so() {
-    let wanted = vec![Wanted { path: Path::queue("q"), settings: vec![Setting::TimeToLive(None)], rules: vec![] }];
+    let wanted = vec![Wanted::new(Path::queue("q"), vec![Setting::TimeToLive(None)])];
     let fake =
         Fake::start([("200 OK", queue_entry("q", "<DefaultMessageTimeToLive>PT1H</DefaultMessageTimeToLive>"))]).await;
     let error = apply(&fake.client(), &wanted, &mut |_| {}).await.expect_err("it is not kept");

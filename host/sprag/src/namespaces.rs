@@ -35,6 +35,10 @@ pub(crate) fn transport(
     let options = sprag_servicebus::Config {
         tokens: tokens(name, namespace)?,
         entities: entities.collect(),
+        nimbus: endpoints(config, name)
+            .filter(|(_, remote)| remote.topology == config::Topology::Nimbus)
+            .map(|(endpoint, _)| endpoint.name.clone())
+            .collect(),
         settle: namespace.settle,
         operation_timeout: namespace.operation_timeout,
         idle_timeout: namespace.idle_timeout,
@@ -107,6 +111,15 @@ fn endpoints<'c>(
 pub(crate) fn wanted(config: &Config, name: &str) -> Vec<Wanted> {
     endpoints(config, name)
         .flat_map(|(endpoint, remote)| {
+            if remote.topology == config::Topology::Nimbus {
+                return topology::wanted_nimbus(&topology::NimbusEndpoint {
+                    name: endpoint.name.clone(),
+                    lock_duration: remote.lock_duration,
+                    max_delivery_count: remote.max_delivery_count,
+                    // Who takes what it publishes is for NimBus's own provisioning.
+                    forwards: Vec::new(),
+                });
+            }
             let source = match &remote.subscription {
                 None => topology::Source::Queue(endpoint.source.clone()),
                 Some(config::Subscription { topic, name, filter }) => {

@@ -55,6 +55,11 @@ pub enum Unsupported {
     /// It trusts Mozilla's list, compiled in.
     #[error("the client `azservicebus` cannot be given further authorities (extra_roots)")]
     Roots,
+    /// It sends where it is told, and knows no way round by a topic.
+    #[error(
+        "the client `azservicebus` does not serve endpoints on NimBus's topology: that is for the client of our own"
+    )]
+    Nimbus,
 }
 
 /// Azure Service Bus through the crate `azservicebus`. Cheap to clone.
@@ -79,6 +84,9 @@ impl AzServiceBus {
         }
         if !config.extra_roots.is_empty() {
             return Err(Unsupported::Roots);
+        }
+        if !config.nimbus.is_empty() {
+            return Err(Unsupported::Nimbus);
         }
         let clients = Arc::new(worker::Clients::new(config.connection.clone(), config.operation_timeout));
         let own = ServiceBus::new(config)?;

@@ -1,6 +1,6 @@
 //! What is wrong with the entities that are there, told to an operator. Pure: for `sprag check`, and before a host starts.
 
-use super::{Change, Current, Difference, Leftover, Wanted, diff};
+use super::{Change, Current, Difference, Leftover, Wanted, diff, reach};
 use crate::administration::{Filter, Path, Setting, Status};
 
 /// How bad it is.
@@ -41,7 +41,13 @@ pub fn check(wanted: &[Wanted], current: &Current) -> Vec<Problem> {
         of_change(change, &mut all);
     }
     all.extend(wanted.iter().filter_map(|wanted| of_status(&wanted.path, current)));
-    all.extend(left.into_iter().map(of_leftover));
+    let reached = reach::reached(wanted, current);
+    let is_told = |left: &Leftover| {
+        let named = format!("\"{}\"", left.rule);
+        reached.iter().any(|problem| problem.path.is(&left.path) && problem.text.contains(&named))
+    };
+    all.extend(left.into_iter().filter(|left| !is_told(left)).map(of_leftover));
+    all.extend(reached);
     all.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
     let mut told: Vec<Problem> = Vec::new();
     for problem in all {
@@ -59,9 +65,7 @@ fn of_change(change: Change, all: &mut Vec<Problem>) {
     match change {
         Change::Create { path, .. } => {
             let what_for = match &path {
-                Path::Queue(name) if name.as_str().ends_with(crate::address::PARKED) => {
-                    ", and without it a blocked session has nowhere to put what waits (P19)"
-                }
+                path if is_parked(path) => ", and without it a blocked session has nowhere to put what waits (P19)",
                 Path::Subscription { .. } => ", and without it nothing that is published arrives",
                 _ => "",
             };
@@ -113,7 +117,8 @@ fn of_setting(path: &Path, is: &Setting, wanted: &Setting) -> Problem {
             let remedy = if parked { APPLY.to_owned() } else { or_configure };
             (severity, format!("{differs}; the last delivery is told by the configured one (P22)"), remedy)
         }
-        (Setting::TimeToLive(_), _) if is_parked(path) => {
+        // A topic's own holds for whatever comes through it.
+        (Setting::TimeToLive(_), _) if is_parked(path) || matches!(path, Path::Topic(_)) => {
             (Error, format!("{is}: parked messages expire before their session is resolved (P19)"), APPLY.to_owned())
         }
         (Setting::TimeToLive(_), _) => (Warning, format!("{is}: what waits that long expires"), APPLY.to_owned()),
@@ -139,7 +144,7 @@ fn shown(setting: &Setting) -> String {
 fn is_parked(path: &Path) -> bool {
     match path {
         Path::Queue(name) => name.as_str().ends_with(crate::address::PARKED),
-        Path::Subscription { name, .. } => name == "Deferred",
+        Path::Subscription { name, .. } => name == crate::way::DEFERRED,
         Path::Topic(_) => false,
     }
 }

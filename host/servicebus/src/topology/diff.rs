@@ -122,10 +122,15 @@ pub fn diff(wanted: &[Wanted], current: &Current) -> Difference {
 /// Where two wishes differ, the first one makes it, and the next look says what the other still has to change.
 fn create(first: &Wanted, all: &[Wanted], changes: &mut Vec<Change>) {
     let (mut settings, mut rules): (Vec<Setting>, Vec<Rule>) = (Vec::new(), Vec::new());
-    for wanted in all.iter().filter(|wanted| wanted.path.is(&first.path)) {
-        let new = wanted.settings.iter().filter(|it| !settings.iter().any(|known| known.name() == it.name()));
-        let new: Vec<_> = new.cloned().collect();
-        settings.extend(new);
+    let of_this = || all.iter().filter(|wanted| wanted.path.is(&first.path));
+    // What one of them cannot do without goes before what another one is only made with.
+    let wishes = of_this().flat_map(|it| &it.settings).chain(of_this().flat_map(|it| &it.made_with));
+    for wish in wishes {
+        if !settings.iter().any(|known| known.name() == wish.name()) {
+            settings.push(wish.clone());
+        }
+    }
+    for wanted in of_this() {
         let new = wanted.rules.iter().filter(|it| !rules.iter().any(|known| known.is_named(&it.name)));
         let new: Vec<_> = new.cloned().collect();
         rules.extend(new);

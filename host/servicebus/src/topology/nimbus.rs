@@ -8,13 +8,16 @@ use std::time::Duration;
 use sprag_core::ids::{EndpointName, EntityName};
 
 use super::{MOST_DELIVERIES, Wanted};
-use crate::administration::{DEFAULT_RULE, Filter, Path, Rule, Setting};
+use crate::{
+    administration::{DEFAULT_RULE, Filter, Path, Rule, Setting},
+    way::{self, CONTINUATION, DEFERRED, RETRY},
+};
 
 const RESOLVER: &str = "Resolver";
-const DEFERRED: &str = "Deferred";
 const DEFERRED_PROCESSOR: &str = "DeferredProcessor";
-const CONTINUATION: &str = "Continuation";
-const RETRY: &str = "Retry";
+/// As NimBus makes what it receives from.
+const LOCK: Duration = Duration::from_secs(30);
+const DELIVERIES: u32 = 10;
 /// What a topic of NimBus's may hold, in megabytes.
 const TOPIC_SIZE: u64 = 5_120;
 
@@ -39,56 +42,30 @@ pub struct Forward {
 /// The entities of one endpoint, in the order in which they are made: what is forwarded to comes first.
 pub fn wanted_nimbus(endpoint: &NimbusEndpoint) -> Vec<Wanted> {
     let name = endpoint.name.as_str();
-    let on_topic = |subscription: &str, settings: Vec<Setting>, rules: Vec<Rule>| Wanted {
-        path: Path::subscription(name, subscription),
-        settings,
-        rules,
-    };
+    let at = |subscription: &str| Path::subscription(name, subscription);
+    let all_outcomes = vec![Rule::new(DEFAULT_RULE, Filter::All)];
     let mut all = vec![
         topic(RESOLVER),
-        Wanted {
-            path: Path::subscription(RESOLVER, RESOLVER),
-            settings: receiving(endpoint, true),
-            // It takes whatever is forwarded to its topic.
-            rules: vec![Rule::new(DEFAULT_RULE, Filter::All)],
-        },
-        topic(name),
+        // It takes whatever is forwarded to its topic.
+        theirs(Path::subscription(RESOLVER, RESOLVER), true).with(all_outcomes),
+        carrier(name),
     ];
-    // P19: parked copies burn no deliveries and do not expire.
-    let mut deferred = receiving(endpoint, true);
-    deferred.retain(|setting| !matches!(setting, Setting::MaxDeliveryCount(_)));
-    deferred.extend([
-        Setting::MaxDeliveryCount(MOST_DELIVERIES),
-        Setting::TimeToLive(None),
-        Setting::DeadLetterOnExpiry(true),
-    ]);
     let is_deferred = format!("{} AND user.OriginalSessionId IS NOT NULL", to(DEFERRED));
     let reply = format!("{name}-reply");
     all.extend([
-        on_topic(
-            name,
-            receiving(endpoint, true),
-            vec![
-                rule(&format!("to-{name}"), to(name)),
-                rule("continuation", to(CONTINUATION)).with_action(redirect(name, CONTINUATION)),
-                rule("retry", to(RETRY)).with_action(redirect(name, RETRY)),
-            ],
-        ),
-        on_topic(&reply, receiving(endpoint, true), vec![rule("ReplyFilter", to(&reply))]),
-        on_topic(
-            RESOLVER,
-            forwarding(RESOLVER),
-            vec![
-                rule(&format!("from-{name}"), to(RESOLVER)).with_action(format!("SET user.From = {}", quoted(name))),
-                rule(&format!("to-{name}"), to(name)),
-            ],
-        ),
-        on_topic(DEFERRED, deferred, vec![rule("DeferredFilter", is_deferred)]),
-        on_topic(
-            DEFERRED_PROCESSOR,
-            receiving(endpoint, false),
-            vec![rule("DeferredProcessorFilter", to(DEFERRED_PROCESSOR))],
-        ),
+        ours(at(name), endpoint, endpoint.max_delivery_count).with(vec![
+            rule(&format!("to-{name}"), to(name)),
+            rule("continuation", to(CONTINUATION)).with_action(redirect(name, CONTINUATION)),
+            rule("retry", to(RETRY)).with_action(redirect(name, RETRY)),
+        ]),
+        theirs(at(&reply), true).with(vec![rule("ReplyFilter", to(&reply))]),
+        forwarding(at(RESOLVER), RESOLVER).with(vec![
+            rule(&format!("from-{name}"), to(RESOLVER)).with_action(format!("SET user.From = {}", quoted(name))),
+            rule(&format!("to-{name}"), to(name)),
+        ]),
+        // P19: parked copies burn no deliveries and do not expire.
+        ours(at(DEFERRED), endpoint, MOST_DELIVERIES).with(vec![rule("DeferredFilter", is_deferred)]),
+        theirs(at(DEFERRED_PROCESSOR), false).with(vec![rule("DeferredProcessorFilter", to(DEFERRED_PROCESSOR))]),
     ]);
     for forward in &endpoint.forwards {
         let consumer = forward.to.as_str();
@@ -103,41 +80,69 @@ pub fn wanted_nimbus(endpoint: &NimbusEndpoint) -> Vec<Wanted> {
                 quoted(consumer)
             ))
         });
-        all.push(on_topic(consumer, forwarding(consumer), rules.collect()));
+        all.push(forwarding(at(consumer), consumer).with(rules.collect()));
     }
     all
 }
 
+/// The subscription that such an endpoint receives from.
+pub fn nimbus_source_of(endpoint: &EndpointName) -> EntityName {
+    way::nimbus_source(endpoint)
+}
+
 /// Never with duplicate detection (a message that is scheduled anew keeps its id), never partitioned.
 fn topic(name: &str) -> Wanted {
-    let settings = vec![
-        Setting::DuplicateDetection(false),
-        Setting::Partitioned(false),
-        Setting::MaxSizeInMegabytes(TOPIC_SIZE),
-        Setting::BatchedOperations(true),
+    let settings = vec![Setting::DuplicateDetection(false), Setting::Partitioned(false)];
+    let made_with =
+        vec![Setting::MaxSizeInMegabytes(TOPIC_SIZE), Setting::BatchedOperations(true), Setting::SupportOrdering(true)];
+    Wanted { made_with, ..Wanted::new(Path::topic(name), settings) }
+}
+
+/// The endpoint's own: what comes through it must not expire, nor lose its order (P19).
+fn carrier(name: &str) -> Wanted {
+    let mut wanted = topic(name);
+    wanted.settings.extend([
+        Setting::TimeToLive(None),
+        Setting::AutoDeleteOnIdle(None),
         Setting::SupportOrdering(true),
-    ];
-    Wanted::new(Path::topic(name), settings)
+    ]);
+    Wanted { carries_stand_ins: true, ..wanted }
 }
 
-fn receiving(endpoint: &NimbusEndpoint, requires_session: bool) -> Vec<Setting> {
-    vec![
-        Setting::RequiresSession(requires_session),
+/// What the endpoint receives from.
+fn ours(path: Path, endpoint: &NimbusEndpoint, deliveries: u32) -> Wanted {
+    let settings = vec![
+        Setting::RequiresSession(true),
         Setting::LockDuration(endpoint.lock_duration),
-        Setting::MaxDeliveryCount(endpoint.max_delivery_count),
-        Setting::BatchedOperations(true),
-        Setting::DeadLetterOnFilterErrors(true),
+        Setting::MaxDeliveryCount(deliveries),
+        Setting::TimeToLive(None),
+        Setting::DeadLetterOnExpiry(true),
         Setting::ForwardTo(None),
-    ]
+        Setting::AutoDeleteOnIdle(None),
+    ];
+    Wanted { made_with: usual().to_vec(), ..Wanted::new(path, settings) }
 }
 
-fn forwarding(target: &str) -> Vec<Setting> {
-    vec![
-        Setting::RequiresSession(false),
-        Setting::BatchedOperations(true),
-        Setting::DeadLetterOnFilterErrors(true),
-        Setting::ForwardTo(Some(EntityName::from(target))),
-    ]
+/// What others receive from. How they want it otherwise is their affair.
+fn theirs(path: Path, requires_session: bool) -> Wanted {
+    let settings = vec![Setting::RequiresSession(requires_session), Setting::ForwardTo(None)];
+    let made_with = [Setting::LockDuration(LOCK), Setting::MaxDeliveryCount(DELIVERIES)];
+    Wanted { made_with: made_with.into_iter().chain(usual()).collect(), ..Wanted::new(path, settings) }
+}
+
+fn forwarding(path: Path, target: &str) -> Wanted {
+    let settings = vec![Setting::RequiresSession(false), Setting::ForwardTo(Some(EntityName::from(target)))];
+    Wanted { made_with: usual().to_vec(), ..Wanted::new(path, settings) }
+}
+
+impl Wanted {
+    fn with(self, rules: Vec<Rule>) -> Self {
+        Self { rules, ..self }
+    }
+}
+
+fn usual() -> [Setting; 2] {
+    [Setting::BatchedOperations(true), Setting::DeadLetterOnFilterErrors(true)]
 }
 
 fn rule(name: &str, filter: String) -> Rule {

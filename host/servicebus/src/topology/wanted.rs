@@ -51,11 +51,9 @@ pub fn wanted(endpoint: &Endpoint) -> Vec<Wanted> {
         all.push(Wanted::new(Path::Topic(topic.clone()), Vec::new()));
         // Without sessions of its own: it only forwards.
         let settings = vec![Setting::RequiresSession(false), Setting::ForwardTo(Some(source))];
-        all.push(Wanted {
-            path: Path::subscription(topic.clone(), subscription.clone()),
-            settings,
-            rules: vec![Rule::of(DEFAULT_RULE, filter.as_deref())],
-        });
+        let rules = vec![Rule::of(DEFAULT_RULE, filter.as_deref())];
+        let path = Path::subscription(topic.clone(), subscription.clone());
+        all.push(Wanted { rules, ..Wanted::new(path, settings) });
     }
     all
 }

@@ -1,7 +1,7 @@
-//! A transport whose entities have a prefix that its user does not see: so the suites, which know their entities by fixed names, run beside each
-//! other on one namespace.
+//! A transport whose entities have other names than its user sees: a prefix, so that the suites, which know their entities by fixed names, run
+//! beside each other on one namespace; or those of sources on NimBus's topology.
 
-#![allow(unreachable_pub, reason = "a part of a test")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,13 +28,19 @@ struct PrefixedSession {
 
 /// How names become others, and back.
 #[derive(Clone)]
-struct Names {
-    prefix: Arc<str>,
+enum Names {
+    Prefix(Arc<str>),
+    /// The endpoints among them: each receives from a subscription of its name on a topic of its name.
+    Nimbus(Arc<[EntityName]>),
 }
 
 impl Prefixed {
     pub fn new(inner: ServiceBus, prefix: &str) -> Self {
-        Self { inner, names: Names { prefix: prefix.into() } }
+        Self { inner, names: Names::Prefix(prefix.into()) }
+    }
+
+    pub fn nimbus(inner: ServiceBus, endpoints: &[EntityName]) -> Self {
+        Self { inner, names: Names::Nimbus(endpoints.into()) }
     }
 
     fn session(&self, inner: Arc<dyn Session>) -> Arc<dyn Session> {
@@ -45,12 +51,19 @@ impl Prefixed {
 impl Names {
     /// As the namespace knows it.
     fn there(&self, name: &EntityName) -> EntityName {
-        format!("{}{name}", self.prefix).into()
+        match self {
+            Self::Prefix(prefix) => format!("{prefix}{name}").into(),
+            Self::Nimbus(endpoints) if endpoints.contains(name) => format!("{name}/{name}").into(),
+            Self::Nimbus(_) => name.clone(),
+        }
     }
 
     /// As the suite knows it.
     fn here(&self, name: EntityName) -> EntityName {
-        name.as_str().strip_prefix(&*self.prefix).map(Into::into).unwrap_or(name)
+        match self {
+            Self::Prefix(prefix) => name.as_str().strip_prefix(&**prefix).map(Into::into).unwrap_or(name),
+            Self::Nimbus(endpoints) => endpoints.iter().find(|it| self.there(it) == name).cloned().unwrap_or(name),
+        }
     }
 
     fn info(&self, info: EntityInfo) -> EntityInfo {
@@ -58,7 +71,10 @@ impl Names {
     }
 
     fn said<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        let without = |text: String| text.replace(&*self.prefix, "");
+        let without = |text: String| match self {
+            Self::Prefix(prefix) => text.replace(&**prefix, ""),
+            Self::Nimbus(_) => text,
+        };
         result.map_err(|error| match error {
             Error::LockLost | Error::SessionHeld(_) => error,
             Error::NoSuchEntity(name) => Error::NoSuchEntity(self.here(name)),

@@ -461,7 +461,7 @@ pub(crate) static ENDPOINT: Section = Section {
             "Runs that end with the process before the event fails as `host-ended`.",
         ),
     ],
-    later: &["circuit", "topology", "keep_bodies", "nimbus_commands"],
+    later: &["circuit", "keep_bodies", "nimbus_commands"],
 };
 
 pub(crate) static SOURCE: Section = Section {
@@ -471,6 +471,12 @@ pub(crate) static SOURCE: Section = Section {
         optional("topic", Kind::Name, "\"shop\"", "A topic, together with `subscription`."),
         optional("subscription", Kind::Name, "\"billing\"", "A subscription of `topic`."),
         optional("transport", Kind::Name, "\"prod\"", "The NAME of a [servicebus.NAME]. Default: the embedded engine."),
+        key(
+            "topology",
+            Kind::Choice(&["sprag", "nimbus"]),
+            "\"sprag\"",
+            "On Service Bus. nimbus: the topic and its subscriptions that NimBus has for an endpoint of this name; without `queue` and `topic`.",
+        ),
         optional(
             "filter",
             Kind::Text,

@@ -8,6 +8,7 @@ mod names;
 mod parse;
 mod read;
 mod sample;
+mod source;
 mod units;
 
 use std::{
@@ -207,11 +208,21 @@ impl Endpoint {
 pub(crate) struct Remote {
     /// The name of its [`ServiceBus`].
     pub transport: String,
-    /// None: the source is a queue of its own.
+    pub topology: Topology,
+    /// None: the source is a queue of its own, or NimBus's topology has it.
     pub subscription: Option<Subscription>,
     pub requires_session: bool,
     pub lock_duration: Duration,
     pub max_delivery_count: u32,
+}
+
+/// Which entities an endpoint has on Service Bus (P21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// A queue of its own, and one beside it for what is parked.
+    Own,
+    /// NimBus's: a topic with subscriptions.
+    Nimbus,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use sprag_core::ids::{EndpointName, EntityName};
 
 use super::{
-    Config, Endpoint, StoreRef, nearest,
+    Config, Endpoint, StoreRef, Topology, nearest,
     read::{self, Source},
 };
 
@@ -83,7 +83,7 @@ pub(super) fn check_names(source: &Source<'_>, config: &Config, places: &Places)
     }
 }
 
-/// Whether every endpoint's store is there, and is one that it can have with its transport (P34).
+/// Whether every endpoint's store is there, and is one that it can have with its transport (P34); and what else a transport asks for.
 pub(super) fn check_stores(source: &Source<'_>, config: &Config, places: &Places) {
     let span_of = |endpoint: &Endpoint| {
         places.endpoints.iter().find(|(name, _)| *name == endpoint.name).and_then(|(_, span)| span.clone())
@@ -104,6 +104,13 @@ pub(super) fn check_stores(source: &Source<'_>, config: &Config, places: &Places
             let text = format!(
                 "endpoint {name:?} receives from Service Bus, where other hosts can share its work, and keeps its records in this host only: give it a \
                  store that all of them use (store = NAME, with [store.NAME] kind = \"postgres\"), or promise with `single_host = true` that there is one"
+            );
+            source.found(span_of(endpoint), read::BAD_VALUE, text);
+        }
+        let nimbus = endpoint.remote.as_ref().filter(|remote| remote.topology == Topology::Nimbus);
+        if nimbus.is_some_and(|it| config.servicebus.get(&it.transport).is_some_and(|it| it.by_azservicebus)) {
+            let text = format!(
+                "endpoint {name:?} is on NimBus's topology, which `client = \"azservicebus\"` cannot serve: leave `client` out"
             );
             source.found(span_of(endpoint), read::BAD_VALUE, text);
         }

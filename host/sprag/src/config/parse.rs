@@ -17,17 +17,17 @@ use sprag_servicebus::{ConnectionString, Settle};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, Remote, ServiceBus, SharedKey,
-    StoreRef, Subscription, Tls, Topic,
+    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, ServiceBus, SharedKey, StoreRef,
+    Tls, Topic,
     keys::{self, Section},
     names::{Places, check_names, check_sql, check_stores},
     nearest,
     read::{self, Source, Table, TextOrTable},
-    units,
+    source, units,
 };
 
 /// Everything the key table gives a default is there.
-const DECLARED: &str = "the key table declares a default";
+pub(super) const DECLARED: &str = "the key table declares a default";
 
 pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
     let source = Source::new(text, base);
@@ -438,7 +438,7 @@ fn check_rules(table: &Table<'_, '_>, rules: &[RuleSpec]) {
     }
 }
 
-fn count(table: &Table<'_, '_>, name: &str) -> u32 {
+pub(super) fn count(table: &Table<'_, '_>, name: &str) -> u32 {
     u32::try_from(table.count(name).expect(DECLARED)).expect("the key table's bounds are below 2^32")
 }
 
@@ -451,7 +451,8 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
     if let Some(name) = &name {
         places.endpoints.push((name.as_str().into(), table.span_of("name")));
     }
-    let source = table.table("source").and_then(|source| read_source(&source, name.as_deref().unwrap_or_default()));
+    let source =
+        table.table("source").and_then(|source| source::read_source(&source, name.as_deref().unwrap_or_default()));
     let (source, remote) = source.map_or((None, None), |(source, remote)| (Some(source), remote));
     if let Some(source) = &source {
         let transport = remote.as_ref().map(|remote| remote.transport.clone());
@@ -491,49 +492,6 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
         host_ended_limit: count(table, "host_ended_limit"),
     };
     (name.is_some() && source.is_some()).then_some(endpoint)
-}
-
-/// What is received from, and where it is.
-fn read_source(table: &Table<'_, '_>, endpoint: &str) -> Option<(EntityName, Option<Remote>)> {
-    let (queue, topic, subscription) = (table.text("queue"), table.text("topic"), table.text("subscription"));
-    let (source, subscription) = match (queue, topic, subscription) {
-        (Some(queue), None, None) => (EntityName::from(queue), None),
-        (None, Some(topic), Some(name)) => (
-            EntityName::from(format!("{topic}/{name}")),
-            Some(Subscription { topic: topic.into(), name, filter: table.text("filter") }),
-        ),
-        _ => {
-            table.source.found(
-                table.span(),
-                read::BAD_VALUE,
-                "a source is { queue = NAME } or { topic = NAME, subscription = NAME }",
-            );
-            return None;
-        }
-    };
-    if subscription.is_none() && table.has("filter") {
-        table.source.found(table.span_of("filter"), read::BAD_VALUE, "`filter` of a source is for a subscription");
-    }
-    let Some(transport) = table.text("transport") else {
-        for name in ["filter", "requires_session", "lock_duration", "max_delivery_count"] {
-            if table.has(name) {
-                let text =
-                    format!("`{name}` of a source is for Service Bus; the embedded engine's entity says it itself");
-                table.source.found(table.span_of(name), read::BAD_VALUE, text);
-            }
-        }
-        return Some((source, None));
-    };
-    // P21: what the endpoint sends to itself must not reach another subscriber of the topic.
-    let source = if subscription.is_some() { EntityName::from(endpoint) } else { source };
-    let remote = Remote {
-        transport,
-        subscription,
-        requires_session: table.boolean("requires_session").expect(DECLARED),
-        lock_duration: table.duration("lock_duration").expect(DECLARED),
-        max_delivery_count: count(table, "max_delivery_count"),
-    };
-    Some((source, Some(remote)))
 }
 
 fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {

@@ -436,6 +436,53 @@ fn a_source_on_service_bus() {
     assert!(warnings[0].contains("\"billing\" has no ttl"), "{}", warnings[0]);
 }
 
+const ON_NIMBUS: &str = "source = { topology = \"nimbus\", transport = \"prod\", lock_duration = \"1m\" }\n";
+
+fn on_nimbus() -> String {
+    let source = FAR.lines().find(|line| line.starts_with("source")).expect("there is one");
+    FAR.replace(&format!("{source}\n"), ON_NIMBUS)
+}
+
+/// P21: NimBus's topic and subscription have the endpoint's name.
+#[test]
+fn a_source_on_nimbus_s_topology() {
+    let folder = secrets();
+    let config = parse::parse(&on_nimbus(), folder.path())
+        .unwrap_or_else(|findings| panic!("{}", Wrong { file: FILE.into(), findings }));
+    assert_eq!(config.endpoints[0].source.as_str(), "billing/billing");
+    let wanted = crate::namespaces::wanted(&config, "prod");
+    let names: Vec<_> = wanted.iter().map(|wanted| wanted.path.to_string()).collect();
+    for path in ["topic billing", "subscription billing/billing", "subscription billing/Deferred", "topic Resolver"] {
+        assert!(names.iter().any(|name| name == path), "{names:?}");
+    }
+    assert!(names.iter().all(|name| !name.starts_with("queue")), "{names:?}");
+}
+
+#[test]
+fn what_nimbus_s_topology_does_not_go_with() {
+    let folder = secrets();
+    for (from, to, expected) in [
+        ("transport = \"prod\"", "queue = \"q\", transport = \"prod\"", "named after the endpoint: leave `queue` out"),
+        ("lock_duration = \"1m\"", "filter = \"a = 1\"", "leave `filter` out"),
+        ("lock_duration = \"1m\"", "requires_session = false", "an endpoint has sessions"),
+        ("name = \"billing\"", "name = \"resolver\"", "NimBus cannot have an endpoint named \"resolver\""),
+        ("name = \"billing\"", "name = \"a/b\"", "NimBus cannot have an endpoint named \"a/b\""),
+        ("transport = \"prod\", ", "", "name its `transport`"),
+        ("topology = \"nimbus\"", "topology = \"nimbos\"", "did you mean \"nimbus\"?"),
+        (
+            "file:connection.txt\"",
+            "file:connection.txt\"\nclient = \"azservicebus\"",
+            "which `client = \"azservicebus\"` cannot serve",
+        ),
+    ] {
+        let text = on_nimbus();
+        assert!(text.contains(from), "{from}");
+        let findings = parse::parse(&text.replace(from, to), folder.path()).expect_err("this is wrong");
+        let got = Wrong { file: FILE.into(), findings }.to_string();
+        assert!(got.contains(expected), "{to}\n  got: {got}\n  not: {expected}");
+    }
+}
+
 /// P34, P31, and sections that are named and not there: each with what to do.
 #[test]
 fn what_a_source_on_service_bus_needs() {

@@ -55,7 +55,8 @@ fn one(field: &str, value: Value) -> Map {
 pub(super) async fn peek(context: &Context, request: &Request) -> Result<Answer, Failure> {
     let from = SequenceNumber(body::number(&request.body, "from-sequence-number")?);
     let count = body::count(&request.body, "message-count", 1)?.min(MAX_MESSAGES);
-    let found = source(context, request)?.peek(from, count, request.session.as_ref()).await?;
+    let place = context.engine.looked_at(&request.place.name)?;
+    let found = place.peek(from, count, request.session.as_ref()).await?;
     let mut bytes = 0;
     let mut entries = Vec::new();
     for message in &found {
