@@ -7,6 +7,7 @@
 mod bench;
 mod blocking;
 mod crash;
+mod crash_table;
 mod ends;
 mod far;
 mod handoff;
