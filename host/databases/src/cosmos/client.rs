@@ -223,7 +223,7 @@ impl Client {
                 Next::Again { pause: hint(&received), because: Fault::Throttled(Duration::ZERO) }
             }
             Ok(Ok(received)) => {
-                let pause = received.headers.contains_key(HINT).then(|| hint(&received)).unwrap_or(back_off);
+                let pause = if received.headers.contains_key(HINT) { hint(&received) } else { back_off };
                 let answer = Answer::of(received);
                 // Timed out there, moving, changed by others at this moment, not available.
                 match answer.status {

@@ -29,7 +29,7 @@ fn pages(seen: &Seen) -> Reply {
         other => panic!("{other:?} is no partition"),
     };
     let from = seen.header("x-ms-continuation").parse().unwrap_or(0);
-    let most = seen.header("x-ms-max-item-count").parse::<usize>().unwrap().min(2);
+    let most = seen.header("x-ms-max-item-count").parse::<usize>().expect("a number").min(2);
     let to = (from + most).min(all.len());
     let documents: Vec<_> = all[from..to].iter().map(|(n, second)| found(*n, *second)).collect();
     let next = (to < all.len()).then(|| ("x-ms-continuation", to.to_string()));
