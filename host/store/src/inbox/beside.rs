@@ -25,6 +25,8 @@
 //! [`Written::AlreadyDecided`], and what it had to record is dropped; what the *winner* had to record is made sure of before the loser
 //! is told so, because equal decisions are carried out by whoever holds the lock, and then marked as done.
 //!
+//! It has no SQL for handlers, whatever the store has: mode `transaction` wants the record in the same transaction (P35).
+//!
 //! What is weaker than with one store (P35):
 //!
 //! - An existing record is known at the check only, and the decision arbitrates only until it is done. Of two deliveries under one id that are

@@ -252,6 +252,7 @@ async fn a_failure_of_either_place_is_no_answer() {
         assert_eq!(beside.check(question(inbox)).await.is_ok(), answers);
         down.faults().outage(None);
     }
+    assert!(beside.sql().is_none(), "P35");
     beside.write(&endpoint, StoreWrite { finals: vec!["m".into()], ..sample::record(&["m"]) }).await.unwrap();
     let rows =
         async |of: &Arc<MemoryStore>| of.inbox(&Default::default(), &Default::default()).await.unwrap().items.len();
