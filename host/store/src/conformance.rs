@@ -1,13 +1,14 @@
 //! The suite that every store passes.
 //!
 //! An implementation's test file calls [`store_conformance!`](crate::store_conformance) with an async function that makes a fresh, empty store;
-//! each rule becomes a test of its own. Rules wait with tokio's time, so they run both where it is paused and in real time (where all of them
+//! each rule becomes a test of its own; [`inbox_conformance!`](crate::inbox_conformance) is the same for an inbox by itself. Rules wait with tokio's time, so they run both where it is paused and in real time (where all of them
 //! together wait for less than a second).
 //!
 //! Every rule names the case or protocol rule that it checks. A rule may use [`sample`] and the trait, nothing else.
 
 pub mod actions;
 pub mod identity;
+pub mod inbox;
 pub mod listings;
 pub mod outbox;
 pub mod purge;
@@ -150,6 +151,43 @@ macro_rules! sql_conformance {
                 sql::a_dropped_caller_leaves_no_lock
             );
         }
+    };
+}
+
+/// Makes a test of every rule of an [`Inbox`](crate::inbox::Inbox), as [`store_conformance!`](crate::store_conformance) does for a store.
+#[macro_export]
+macro_rules! inbox_conformance {
+    ($make:path $(, $option:ident = $value:expr)*) => {
+        $crate::inbox_conformance!(@rules $make, ($($option = $value),*),
+            a_fresh_id_is_not_recorded
+            what_is_recorded_is_found
+            many_are_asked_at_once
+            recording_again_keeps_the_first_time
+            what_was_there_does_not_keep_the_rest_away
+            nothing_to_record_is_no_error
+            thirty_two_concurrent_records_of_one_id
+            odd_characters_are_kept_apart
+            case_and_trailing_space_matter
+            endpoints_do_not_meet
+            a_dropped_caller_does_not_stop_a_record
+            a_purge_is_bounded_and_takes_the_oldest
+            a_purge_is_of_one_endpoint
+            age_counts_from_the_first_record
+            purges_side_by_side_take_each_record_once
+            rows_without_loss_or_repeat
+            rows_are_filtered
+            a_strange_cursor_is_refused
+        );
+    };
+    (@rules $make:path, $options:tt, $($rule:ident)*) => {
+        $(
+            #[tokio::test $options]
+            async fn $rule() {
+                let (inbox, _keep) = $make().await;
+                let inbox: ::std::sync::Arc<dyn $crate::inbox::Inbox> = inbox;
+                $crate::conformance::inbox::$rule(&inbox).await;
+            }
+        )*
     };
 }
 

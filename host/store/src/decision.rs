@@ -1,10 +1,13 @@
 //! What is left to do after a decision, as bytes (P1). The embedded engine's own commits have nothing left to do and keep no decision;
 //! one is kept here for a remote transport whose store this is.
+//!
+//! A store's transaction is over when its decision is written, with one exception: ids that are still to be recorded in an inbox in another place
+//! (see [`crate::inbox`]).
 
 use std::time::Duration;
 
 use sprag_core::{
-    effect::Effect,
+    effect::{Effect, StoreWrite},
     ids::{MessageId, SessionId},
     message::Message,
     session_state::SessionState,
@@ -20,8 +23,12 @@ pub fn encode(attempt: u32, rest: &[Effect]) -> Result<Vec<u8>, Error> {
     out.number(rest.len() as u64);
     for effect in rest {
         match effect {
-            Effect::Store(_) => {
-                return Err(Error::Corrupt("a decision is written once, and with it all that a store writes"));
+            Effect::Store(write) => {
+                let records = records_only(write)
+                    .ok_or(Error::Corrupt("a decision is written once, and with it all that a store writes"))?;
+                out.0.push(8);
+                out.number(records.len() as u64);
+                records.iter().for_each(|id| out.text(id.as_str()));
             }
             Effect::Enqueue(message) => {
                 out.0.push(1);
@@ -72,10 +79,23 @@ pub fn decode(bytes: &[u8]) -> Result<(u32, Vec<Effect>), Error> {
             5 => Effect::Complete,
             6 => Effect::DeadLetter { reason: input.text()?.to_owned(), description: input.text()?.to_owned() },
             7 => Effect::Park { sequence: number(&mut input)?, copy: Box::new(read_message(&mut input)?) },
+            8 => {
+                let mut record = Vec::new();
+                for _ in 0..input.number()? {
+                    record.push(MessageId::from(input.text()?));
+                }
+                Effect::Store(Box::new(StoreWrite { record, ..StoreWrite::default() }))
+            }
             _ => return Err(Error::Corrupt("kind of effect")),
         });
     }
     Ok((attempt, rest))
+}
+
+/// The ids of a write that records and does nothing else.
+fn records_only(write: &StoreWrite) -> Option<&[MessageId]> {
+    let plain = StoreWrite { record: write.record.clone(), ..StoreWrite::default() };
+    (!write.record.is_empty() && *write == plain).then_some(write.record.as_slice())
 }
 
 fn write_message(out: &mut Writer, message: &Message) -> Result<(), Error> {
@@ -143,10 +163,17 @@ mod tests {
             },
             Effect::Complete,
             Effect::DeadLetter { reason: "r".into(), description: String::new() },
+            Effect::Store(Box::new(StoreWrite {
+                record: vec!["source".into(), "own".into()],
+                ..StoreWrite::default()
+            })),
         ];
         let bytes = encode(7, &rest).unwrap();
         assert_eq!(decode(&bytes).unwrap(), (7, rest));
         assert!((0..bytes.len()).all(|cut| decode(&bytes[..cut]).is_err()));
-        assert!(encode(1, &[Effect::Store(Box::default())]).is_err());
+        let more = StoreWrite { record: vec!["own".into()], finals: vec!["own".into()], ..StoreWrite::default() };
+        for write in [StoreWrite::default(), more] {
+            assert!(encode(1, &[Effect::Store(Box::new(write))]).is_err());
+        }
     }
 }

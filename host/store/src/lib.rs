@@ -1,7 +1,7 @@
 //! Where a host remembers: inbox, tracking, handler state, outbox and operator actions behind one trait.
 //!
 //! Start reading at [`Store`]. [`memory::MemoryStore`] is the small implementation; the embedded engine in `host/broker` is the
-//! durable one; both pass [`conformance`].
+//! durable one; both pass [`conformance`]. An inbox in another place than the rest is an [`inbox::Inbox`].
 //!
 //! *Invariant:* this crate knows no transport, no runtime and no loop.
 
@@ -11,6 +11,7 @@ pub mod codec;
 pub mod conformance;
 pub mod decision;
 pub mod faults;
+pub mod inbox;
 pub mod memory;
 pub mod query;
 pub mod sql;

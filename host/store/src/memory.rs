@@ -202,6 +202,18 @@ mod tests {
 
     crate::store_conformance!(fresh, start_paused = true);
 
+    mod as_an_inbox {
+        use std::sync::Arc;
+
+        use crate::{inbox::InboxOf, memory::MemoryStore};
+
+        async fn fresh() -> (Arc<InboxOf>, ()) {
+            (Arc::new(InboxOf::new(Arc::new(MemoryStore::new()))), ())
+        }
+
+        crate::inbox_conformance!(fresh, start_paused = true);
+    }
+
     /// The switches of the tests above a store: the planned call fails, the others do not, and a failed write wrote nothing.
     #[tokio::test]
     async fn faults_fail_the_planned_call_only() {

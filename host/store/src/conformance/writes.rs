@@ -227,6 +227,8 @@ pub async fn a_decision_comes_back_as_it_was(store: &Subject) {
         outcome: Outcome::Failed,
         attempt: 7,
         rest: vec![
+            // What an inbox beside the store has still to record (`inbox`).
+            Effect::Store(Box::new(record(&["source", "own"]))),
             Effect::Enqueue(Box::new(Message { scheduled_for: Some(at(60)), ..sample::full_message("retry-1") })),
             Effect::CancelScheduled("retry-0".into()),
             Effect::SetState(state),

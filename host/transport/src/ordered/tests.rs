@@ -1,5 +1,7 @@
 //! Cut after every effect, and what each failure is called. What every committer must do is in [`crate::conformance::commits`].
 
+mod beside;
+
 use std::time::Duration;
 
 use sprag_core::{
