@@ -559,18 +559,29 @@ pub(crate) static SERVICEBUS: Section = Section {
 pub(crate) static STORE: Section = Section {
     doc: "A store, by a name that endpoints use.",
     keys: &[
-        required("kind", Kind::Choice(&["postgres"]), "\"postgres\"", "What it is."),
+        required(
+            "kind",
+            Kind::Choice(&["postgres", "cosmos"]),
+            "\"postgres\"",
+            "What it is. cosmos holds inboxes only (`inbox = { store = NAME }`).",
+        ),
         required(
             "url",
             Kind::Secret,
             "\"env:DATABASE_URL\"",
-            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full.",
+            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full, AccountEndpoint=...;AccountKey=... on Cosmos DB.",
         ),
         optional(
             "pool",
             Kind::Count(1, 1_000),
             "16",
             "Connections that this host opens at most. Default: 16, or what the endpoints with SQL need: their concurrency and 2 more.",
+        ),
+        key(
+            "allow_relaxed_consistency",
+            Kind::Bool,
+            "false",
+            "Cosmos DB: takes an account whose consistency is weaker than Strong. Another host may then run what was recorded a moment ago.",
         ),
         optional(
             "sql_role",
@@ -597,7 +608,12 @@ pub(crate) static STORE: Section = Section {
 pub(crate) static INBOX: Section = Section {
     doc: "What an endpoint remembers of handled messages.",
     keys: &[
-        optional("store", Kind::Name, "\"embedded\"", "Where: the endpoint's own `store`, which is the default."),
+        optional(
+            "store",
+            Kind::Name,
+            "\"embedded\"",
+            "Where. Default: the endpoint's own `store`, where a record commits with everything else; another one in mode `record` only.",
+        ),
         key(
             "mode",
             Kind::Choice(&["record", "transaction"]),

@@ -160,10 +160,20 @@ pub(crate) struct ServiceBus {
     pub authorities: Vec<PathBuf>,
 }
 
+/// What a section `[store.NAME]` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Postgres,
+    /// Inboxes only.
+    Cosmos,
+}
+
 /// A store on a database server. No `Debug`: its URL is a secret.
 #[derive(Clone)]
 pub(crate) struct Database {
+    pub kind: StoreKind,
     pub url: String,
+    pub allow_relaxed_consistency: bool,
     /// None: what is needed.
     pub pool: Option<u32>,
     pub sql_role: Option<String>,
@@ -198,6 +208,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The store of its inbox, if that is another one than its own.
+    pub(crate) fn inbox_beside(&self) -> Option<&StoreRef> {
+        self.inbox.as_ref().map(|inbox| &inbox.store).filter(|store| **store != self.store)
+    }
+
     pub(crate) fn has_sql(&self) -> bool {
         self.inbox.as_ref().is_some_and(|inbox| inbox.mode == Mode::Transaction)
     }
@@ -275,6 +290,8 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     pub mode: Mode,
+    /// The endpoint's own, or another one (P34).
+    pub store: StoreRef,
     pub retention: Duration,
     pub cleanup_interval: Duration,
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use sprag_core::ids::{EndpointName, EntityName};
 
 use super::{
-    Config, Endpoint, StoreRef, Topology, nearest,
+    Config, Endpoint, StoreKind, StoreRef, Topology, nearest,
     read::{self, Source},
 };
 
@@ -90,22 +90,27 @@ pub(super) fn check_stores(source: &Source<'_>, config: &Config, places: &Places
     };
     for endpoint in &config.endpoints {
         let name = endpoint.name.as_str();
-        if let StoreRef::Named(store) = &endpoint.store {
-            let known = config.stores.keys().map(String::as_str);
-            missing_section(
-                source,
-                span_of(endpoint),
-                "store",
-                store,
-                known,
-                "kind = \"postgres\", url = \"env:DATABASE_URL\"",
-            );
-        } else if endpoint.remote.is_some() && !endpoint.single_host {
-            let text = format!(
-                "endpoint {name:?} receives from Service Bus, where other hosts can share its work, and keeps its records in this host only: give it a \
-                 store that all of them use (store = NAME, with [store.NAME] kind = \"postgres\"), or promise with `single_host = true` that there is one"
-            );
-            source.found(span_of(endpoint), read::BAD_VALUE, text);
+        let inbox = endpoint.inbox_beside();
+        for (store, is_inbox) in std::iter::once((&endpoint.store, false)).chain(inbox.map(|store| (store, true))) {
+            let (key, what) = if is_inbox { ("inbox.store", "its inbox") } else { ("store", "its records") };
+            if let StoreRef::Named(named) = store {
+                let known = config.stores.keys().map(String::as_str);
+                let example = "kind = \"postgres\", url = \"env:DATABASE_URL\"";
+                missing_section(source, span_of(endpoint), "store", named, known, example);
+                if !is_inbox && config.stores.get(named).is_some_and(|database| database.kind == StoreKind::Cosmos) {
+                    let text = format!(
+                        "endpoint {name:?} keeps its records in [store.{named}], and Cosmos DB holds inboxes only: give it another `store`, and \
+                         inbox = {{ store = {named:?} }}"
+                    );
+                    source.found(span_of(endpoint), read::BAD_VALUE, text);
+                }
+            } else if endpoint.remote.is_some() && !endpoint.single_host {
+                let text = format!(
+                    "endpoint {name:?} receives from Service Bus, where other hosts can share its work, and keeps {what} in this host only: give it a \
+                     store that all of them use ({key} = NAME, with [store.NAME] kind = \"postgres\"), or promise with `single_host = true` that there is one"
+                );
+                source.found(span_of(endpoint), read::BAD_VALUE, text);
+            }
         }
         let nimbus = endpoint.remote.as_ref().filter(|remote| remote.topology == Topology::Nimbus);
         if nimbus.is_some_and(|it| config.servicebus.get(&it.transport).is_some_and(|it| it.by_azservicebus)) {

@@ -17,8 +17,8 @@ use sprag_servicebus::{ConnectionString, Settle};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, ServiceBus, SharedKey, StoreRef,
-    Tls, Topic,
+    Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, ServiceBus, SharedKey, StoreKind,
+    StoreRef, Tls, Topic,
     keys::{self, Section},
     names::{Places, check_names, check_sql, check_stores},
     nearest,
@@ -158,9 +158,24 @@ fn read_store(name: &str, table: &Table<'_, '_>, base: &Path) -> Option<Database
         let text = format!("[store.{name}]: {name:?} is always there and needs no section; give this one another name");
         table.source.found(table.span(), read::BAD_VALUE, text);
     }
-    // There is one kind in this build; asking for it reports any other.
-    table.text("kind");
+    let kind = match table.text("kind").as_deref() {
+        Some("cosmos") => StoreKind::Cosmos,
+        _ => StoreKind::Postgres,
+    };
+    let foreign = |key: &str, of: StoreKind| {
+        if table.has(key) && kind != of {
+            let text = format!("`{key}` of [store.{name}] is for another kind of store");
+            table.source.found(table.span_of(key), read::BAD_VALUE, text);
+        }
+    };
+    let relaxed = table.boolean("allow_relaxed_consistency").expect(DECLARED);
+    if relaxed {
+        foreign("allow_relaxed_consistency", StoreKind::Cosmos);
+    }
+    foreign("sql_role", StoreKind::Postgres);
     Some(Database {
+        kind,
+        allow_relaxed_consistency: relaxed,
         pool: table.count("pool").and_then(|count| u32::try_from(count).ok()),
         sql_role: table.text("sql_role"),
         auto_create_table: table.boolean("auto_create_table").expect(DECLARED),
@@ -499,15 +514,14 @@ fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
         Some("transaction") => Mode::Transaction,
         _ => Mode::Record,
     };
-    if table.text("store").is_some_and(|store| StoreRef::from_name(&store) != *otherwise) {
-        table.source.found(
-            table.span_of("store"),
-            read::NOT_YET,
-            "an inbox in another store than its endpoint's is not in this build yet; give both the same `store`",
-        );
+    let store = table.text("store").map_or_else(|| otherwise.clone(), |name| StoreRef::from_name(&name));
+    if store != *otherwise && mode == Mode::Transaction {
+        let text = "an inbox of mode \"transaction\" is in its endpoint's own store, because both commit in one transaction; leave out `store`";
+        table.source.found(table.span_of("store"), read::BAD_VALUE, text);
     }
     Inbox {
         mode,
+        store,
         retention: table.duration("retention").expect(DECLARED),
         cleanup_interval: table.duration("cleanup_interval").expect(DECLARED),
     }

@@ -6,6 +6,7 @@
 //! Order at start: the data folder first, because whoever holds it decides whether anything else may happen; then the port; then handlers and
 //! endpoints; last the file that tells the other verbs where the host is. At the end the same backwards.
 
+pub(crate) mod databases;
 mod entities;
 mod handlers;
 mod network;

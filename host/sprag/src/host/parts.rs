@@ -12,16 +12,22 @@ use std::{
 
 use sprag_broker::{DeclareError, Engine, OpenError, Options};
 use sprag_core::ids::EntityName;
-use sprag_databases::postgres::{self, PostgresStore};
 use sprag_runtime::{Destinations, Runtime, RuntimeConfig, registry::EndpointHandlers};
 use sprag_servicebus::{administration, topology::Severity};
-use sprag_store::{Store, memory::MemoryStore};
+use sprag_store::{
+    Store,
+    inbox::{Inbox, InboxBeside, InboxOf},
+    memory::MemoryStore,
+};
 use sprag_transport::{Committer, EntitySettings, Transport, ordered::Ordered};
 use sprag_worker::{EndpointConfig, InboxConfig};
 
 use tracing::{info, warn};
 
-use super::entities;
+use super::{
+    databases::{self, Opened},
+    entities,
+};
 use crate::{
     config::{self, Config, StoreRef},
     failure::{Exit, Failure},
@@ -61,7 +67,7 @@ pub(super) struct Parts {
     remote: BTreeMap<String, Arc<dyn Transport>>,
     embedded: Arc<dyn Store>,
     memory: Arc<dyn Store>,
-    databases: BTreeMap<String, Arc<dyn Store>>,
+    databases: BTreeMap<String, Opened>,
 }
 
 impl Parts {
@@ -74,7 +80,7 @@ impl Parts {
         }
         let mut databases = BTreeMap::new();
         for (name, database) in &config.stores {
-            databases.insert(name.clone(), open_database(config, name, database).await?);
+            databases.insert(name.clone(), databases::open(config, name, database).await?);
         }
         Ok(Self {
             near: Arc::new(engine.clone()),
@@ -101,15 +107,16 @@ impl Parts {
             None => &self.near,
             Some(remote) => &self.remote[&remote.transport],
         };
-        let store = match &endpoint.store {
-            StoreRef::Embedded => &self.embedded,
-            StoreRef::Memory => &self.memory,
-            StoreRef::Named(name) => &self.databases[name],
+        let own = self.store(&endpoint.store);
+        let store = match endpoint.inbox_beside() {
+            None => own,
+            Some(beside) => Arc::new(InboxBeside::new(own, self.inbox(beside))),
         };
-        let is_one_engine = endpoint.remote.is_none() && endpoint.store == StoreRef::Embedded;
+        let is_one_engine =
+            endpoint.remote.is_none() && endpoint.store == StoreRef::Embedded && endpoint.inbox_beside().is_none();
         let committer: Arc<dyn Committer> = match is_one_engine {
             true => Arc::new(self.engine.clone()),
-            false => Arc::new(Ordered::new(Arc::clone(store), Arc::clone(transport))),
+            false => Arc::new(Ordered::new(Arc::clone(&store), Arc::clone(transport))),
         };
         EndpointConfig {
             name: endpoint.name.clone(),
@@ -120,7 +127,7 @@ impl Parts {
                 max_delivery_count: remote.max_delivery_count,
             }),
             transport: Arc::clone(transport),
-            store: Arc::clone(store),
+            store,
             committer,
             store_enqueues: is_one_engine,
             is_shared: endpoint.remote.is_some() && !endpoint.single_host,
@@ -137,6 +144,27 @@ impl Parts {
             max_body: largest_body(endpoint, config),
             back_off: BACK_OFF,
         }
+    }
+
+    /// The reader of the configuration has refused stores that hold inboxes only.
+    fn store(&self, store: &StoreRef) -> Arc<dyn Store> {
+        match store {
+            StoreRef::Embedded => Arc::clone(&self.embedded),
+            StoreRef::Memory => Arc::clone(&self.memory),
+            StoreRef::Named(name) => match &self.databases[name] {
+                Opened::Store(store) => Arc::clone(store),
+                Opened::Inbox(_) => unreachable!("[store.{name}] was refused as a store of records"),
+            },
+        }
+    }
+
+    fn inbox(&self, store: &StoreRef) -> Arc<dyn Inbox> {
+        if let StoreRef::Named(name) = store
+            && let Opened::Inbox(inbox) = &self.databases[name]
+        {
+            return Arc::clone(inbox);
+        }
+        Arc::new(InboxOf::new(self.store(store)))
     }
 
     fn destinations(&self, endpoint: &config::Endpoint, config: &Config) -> Arc<dyn Destinations> {
@@ -191,31 +219,6 @@ pub(super) async fn refuse_unsafe_topology(config: &Config) -> Result<(), Failur
         }
     }
     Ok(())
-}
-
-pub(crate) fn database_options(config: &Config, name: &str, database: &config::Database) -> postgres::Options {
-    postgres::Options {
-        extra_roots: database.authorities.clone(),
-        pool_size: config.pool(name, database) as usize,
-        sql_role: database.sql_role.clone(),
-        auto_create_table: database.auto_create_table,
-        ..postgres::Options::new(database.url.clone())
-    }
-}
-
-/// A store on a database server. It has to answer once: what is in its tables decides whether anything may run.
-async fn open_database(config: &Config, name: &str, database: &config::Database) -> Result<Arc<dyn Store>, Failure> {
-    match PostgresStore::open(database_options(config, name, database)).await {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(error) => {
-            let exit = match &error {
-                postgres::OpenError::Unreachable { .. } | postgres::OpenError::Unavailable(_) => Exit::TryAgain,
-                postgres::OpenError::Options(_) => Exit::Configuration,
-                _ => Exit::Failed,
-            };
-            Err(Failure::new(exit, format!("[store.{name}]: {error}")).code("SPR0504").help("sprag explain SPR0504"))
-        }
-    }
 }
 
 /// The largest body that a handler of the endpoint may publish.

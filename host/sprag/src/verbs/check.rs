@@ -4,7 +4,6 @@ use std::{io::Write as _, sync::Arc};
 
 use serde::Serialize;
 use sprag_core::ids::HandlerName;
-use sprag_databases::postgres::{self, OpenError, PostgresStore};
 use sprag_runtime::{
     Registry,
     watch::{self, HandlerEvent, WatchConfig},
@@ -16,7 +15,11 @@ use crate::{
     cli::CheckArgs,
     config::{Config, sample},
     failure::{Exit, Failure, Outcome},
-    host::{Board, parts},
+    host::{
+        Board,
+        databases::{self, Problem},
+        parts,
+    },
     namespaces,
     output::{self, BAD, GOOD, WAITING},
 };
@@ -127,16 +130,14 @@ fn elsewhere(config: &Config) -> Result<Vec<Found>, Failure> {
     started.block_on(async {
         let mut all = Vec::new();
         for (name, database) in &config.stores {
-            // Looked at, never made: a check changes nothing.
-            let options =
-                postgres::Options { auto_create_table: false, ..parts::database_options(config, name, database) };
-            match PostgresStore::open(options).await {
-                Ok(_) => {}
-                Err(error @ (OpenError::Schema(_) | OpenError::Older { .. })) if database.auto_create_table => {
-                    let text = format!("[store.{name}]: the start of a host makes or updates its tables; now: {error}");
+            match databases::look(config, name, database).await {
+                Ok(()) => {}
+                Err(Problem::Schema(text)) if database.auto_create_table => {
+                    let text =
+                        format!("[store.{name}]: the start of a host makes or updates what it needs; now: {text}");
                     all.push(found("warning", "SPR0504", text));
                 }
-                Err(error) => all.push(found("error", "SPR0504", format!("[store.{name}]: {error}"))),
+                Err(problem) => all.push(found("error", "SPR0504", format!("[store.{name}]: {}", problem.text()))),
             }
         }
         for (name, namespace) in &config.servicebus {
