@@ -449,12 +449,8 @@ fn a_handoff_keeps_its_lease_until_it_is_settled() {
     Seal::new(b"k").sign(&mut expiry);
     let expired = arrival(Origin::Main, |message| *message = expiry);
     let stored = |outcome| Answer { outcome: Some(StoredOutcome { outcome, attempts: 1 }), ..Default::default() };
-    let case = Case {
-        rules: rules(false),
-        answer: stored(Outcome::Handoff),
-        lease: Lease::NotTaken,
-        ..Default::default()
-    };
+    let case =
+        Case { rules: rules(false), answer: stored(Outcome::Handoff), lease: Lease::NotTaken, ..Default::default() };
     let commit = committed(case.decide(&expired));
     let expected = LeaseEnd { id: "m1".into(), owner: None, how: LeaseEnding::Over };
     assert_eq!(lease_end(&commit), Some(&expected));
