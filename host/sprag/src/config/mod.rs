@@ -270,11 +270,14 @@ impl StoreRef {
 pub(crate) enum Mode {
     Record,
     Transaction,
+    Lease,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     pub mode: Mode,
+    /// In mode `lease`: how long one lasts unless it is renewed.
+    pub lease: Duration,
     pub retention: Duration,
     pub cleanup_interval: Duration,
 }
