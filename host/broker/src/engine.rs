@@ -12,7 +12,7 @@ use crate::{
     counters::Local,
     entity::{EntityIndex, Topology},
     index::{Change, Index, NEVER, Place, Slot},
-    known,
+    known, leases,
     lock::{self, FolderLock},
     messages,
     options::{OpenError, Options},
@@ -78,6 +78,7 @@ impl Engine {
             schema::Error::Newer { found } => OpenError::Newer { file: file.clone(), found, known: schema::VERSION },
             schema::Error::Sql(error) => problem(error),
         })?;
+        leases::void(&connection).map_err(problem)?;
         let local = Local::load(&connection).map_err(problem)?;
         let (topology, index) =
             load(&connection, &options).map_err(|failure| OpenError::File { file: file.clone(), problem: failure })?;

@@ -21,6 +21,7 @@ mod entity;
 mod filter;
 mod index;
 mod known;
+mod leases;
 mod listings;
 mod lock;
 mod messages;

@@ -2,7 +2,7 @@
 //!
 //! A cursor is the place of the last row of the part before, so a listing neither loses nor repeats what stays where it is.
 
-use rusqlite::{Connection, OptionalExtension as _, ToSql};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql};
 use sprag_core::{
     effect::HistoryLine,
     ids::{ActionId, Digest, EndpointName, EventId, HandlerName, MessageId, SessionId},
@@ -10,7 +10,8 @@ use sprag_core::{
     time::Timestamp,
 };
 use sprag_store::query::{
-    AuditEntry, AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, Listing, OutboxListRow, Page,
+    AuditEntry, AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, LeaseRow, Listing, OutboxListRow,
+    Page,
 };
 
 use crate::{
@@ -293,8 +294,15 @@ pub(crate) fn failure_groups(connection: &Connection, filter: &EventFilter) -> R
     Ok(groups)
 }
 
-/// The place of an inbox record: when, whether it is with its event, and its row.
-type Record = (i64, bool, i64);
+/// The place of an inbox record or a lease: when, in which table, and its row.
+type Record = (i64, u8, i64);
+
+/// The tables of records and leases, each with its columns of time and id, and what it has of a lease.
+const INBOX_TABLES: [(&str, &str, &str, &str); 3] = [
+    ("inbox", "recorded_at", "message_id", "NULL, NULL"),
+    ("event", "recorded_at", "event_id", "NULL, NULL"),
+    ("lease", "taken_at", "message_id", "owner, expires_at"),
+];
 
 pub(crate) fn inbox(connection: &Connection, filter: &InboxFilter, page: &Page) -> Read<Listing<InboxRow>> {
     let limit = limit(page)?;
@@ -310,23 +318,23 @@ pub(crate) fn inbox(connection: &Connection, filter: &InboxFilter, page: &Page) 
         None => None,
     };
     let mut found: Vec<(Record, InboxRow)> = Vec::new();
-    // One walk per endpoint and table along `inbox_age` and `event_recorded`, each no longer than the page.
+    // One walk per endpoint and table along `inbox_age`, `event_recorded` and `lease_age`, each no longer than the page.
     for (endpoint, name) in endpoints(connection)? {
         let name = EndpointName::from(name);
         if filter.endpoint.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
-        for (of_event, table, id_column) in [(false, "inbox", "message_id"), (true, "event", "event_id")] {
+        for (number, (table, at_column, id_column, lease_columns)) in (0..).zip(INBOX_TABLES) {
             let mut conditions = Conditions::default();
             conditions.add("endpoint = ?", endpoint);
-            conditions.add("recorded_at <= ?", after.map_or(i64::MAX, |(at, _, _)| at));
+            conditions.add(&format!("{at_column} <= ?"), after.map_or(i64::MAX, |(at, _, _)| at));
             if let Some(id) = &filter.message_id {
                 conditions.add("hash = ?", inbox_hash(&name, id));
                 conditions.add(&format!("{id_column} = ?"), id.as_str().to_owned());
             }
             let by = if filter.message_id.is_some() { format!("INDEXED BY {table}_hash") } else { String::new() };
             let sql = format!(
-                "SELECT recorded_at, id, {id_column} FROM {table} {by} WHERE {} ORDER BY recorded_at DESC, id DESC",
+                "SELECT {at_column}, id, {id_column}, {lease_columns} FROM {table} {by} WHERE {} ORDER BY {at_column} DESC, id DESC",
                 conditions.sql()
             );
             let values: Vec<&dyn ToSql> = conditions.values.iter().map(AsRef::as_ref).collect();
@@ -336,21 +344,27 @@ pub(crate) fn inbox(connection: &Connection, filter: &InboxFilter, page: &Page) 
             while left > 0
                 && let Some(row) = rows.next()?
             {
-                let record = (row.get(0)?, of_event, row.get(1)?);
+                let record = (row.get(0)?, number, row.get(1)?);
                 if after.is_none_or(|after| record < after) {
-                    let message_id = row.get::<_, String>(2)?.into();
-                    found.push((
-                        record,
-                        InboxRow { endpoint: name.clone(), message_id, recorded_at: Timestamp(record.0) },
-                    ));
+                    found.push((record, inbox_row(&name, row)?));
                     left -= 1;
                 }
             }
         }
     }
     found.sort_unstable_by_key(|(record, _)| std::cmp::Reverse(*record));
-    let Listing { items, next } = cut(found, limit, |((at, of_event, id), _)| format!("{at}:{of_event}:{id}"));
+    let Listing { items, next } = cut(found, limit, |((at, table, id), _)| format!("{at}:{table}:{id}"));
     Ok(Listing { items: items.into_iter().map(|(_, row)| row).collect(), next })
+}
+
+fn inbox_row(endpoint: &EndpointName, row: &Row<'_>) -> rusqlite::Result<InboxRow> {
+    let expires_at = row.get::<_, Option<i64>>(4)?.map(Timestamp);
+    Ok(InboxRow {
+        endpoint: endpoint.clone(),
+        recorded_at: Timestamp(row.get(0)?),
+        message_id: row.get::<_, String>(2)?.into(),
+        lease: row.get::<_, Option<String>>(3)?.map(|owner| LeaseRow { owner: owner.into(), expires_at }),
+    })
 }
 
 fn endpoints(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {

@@ -8,7 +8,7 @@ use crate::{
     writer::{Stop, Tx},
 };
 
-/// At most `limit` of the endpoint's inbox records, oldest first. `inbox_age` and `event_recorded` give them without looking at others.
+/// At most `limit` of the endpoint's inbox records, oldest first, and then of its leases that lapsed. `inbox_age` and `event_recorded` give them without looking at others.
 pub(crate) fn inbox(tx: &mut Tx<'_>, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Stop> {
     let endpoint = tx.local.endpoint(tx.connection, endpoint)?;
     let mut old: Vec<(i64, bool, i64)> = Vec::new();
@@ -38,7 +38,12 @@ pub(crate) fn inbox(tx: &mut Tx<'_>, endpoint: &EndpointName, before: Timestamp,
         };
         tx.execute(sql, [id])?;
     }
-    Ok(u32::try_from(old.len()).unwrap_or(u32::MAX))
+    // A lease lapses after it was taken, so the index gives the few that may be old.
+    let lapsed = tx.execute(
+        "DELETE FROM sprag_lease WHERE id IN (SELECT id FROM sprag_lease WHERE endpoint = ?1 AND taken_at < ?2 AND expires_at < ?2 ORDER BY taken_at LIMIT ?3)",
+        (endpoint, before.0, i64::from(limit) - i64::try_from(old.len()).unwrap_or(i64::MAX)),
+    )?;
+    Ok(u32::try_from(old.len() + lapsed).unwrap_or(u32::MAX))
 }
 
 /// At most `limit` rows of tracking.

@@ -10,10 +10,10 @@
 use rusqlite::Connection;
 
 /// The version that this binary writes.
-pub const VERSION: i64 = 4;
+pub const VERSION: i64 = 5;
 
 /// What takes a file from version `n` to `n + 1`, in order.
-const STEPS: [&str; VERSION as usize] = [V1, V2, V3, V4];
+const STEPS: [&str; VERSION as usize] = [V1, V2, V3, V4, V5];
 
 /// The host's tables. Handlers' SQL has tables of its own in the same file and does not reach these (P37). A table that comes later is called
 /// `sprag_…`, because handlers may have taken any other name.
@@ -231,6 +231,15 @@ const V3: &str = "CREATE TABLE settled (seq INTEGER PRIMARY KEY);";
 /// Version 4: `message.state` has two more values, 6 a transfer dead letter and 7 a deferred one. No table changes; the number does, so that a
 /// binary that would take such a row for an active message refuses the file.
 const V4: &str = "";
+
+/// Version 5: leases, see `leases.rs`. expires_at null: handed off.
+const V5: &str = r#"
+CREATE TABLE sprag_lease (
+  id INTEGER PRIMARY KEY, hash INTEGER NOT NULL, endpoint INTEGER NOT NULL, message_id TEXT NOT NULL, owner TEXT NOT NULL, taken_at INTEGER NOT NULL, expires_at INTEGER
+);
+CREATE INDEX sprag_lease_hash ON sprag_lease (hash);
+CREATE INDEX sprag_lease_age ON sprag_lease (endpoint, taken_at);
+"#;
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use sprag_core::{
 use sprag_store::{
     ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Sql, Store, StoredOutcome, Versioned,
     Written,
+    lease::Leases,
     query::{self, Listing, Page},
 };
 
@@ -148,6 +149,10 @@ impl Store for Engine {
             None => Ok(Vec::new()),
         });
         Ok(found?)
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
     }
 
     async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Error> {

@@ -17,6 +17,7 @@ use sprag_transport::CommitError;
 use crate::{
     codes, decision,
     entity::{EntityIndex, EntityKind},
+    leases,
     messages::{self, Prepared},
     state,
     writer::{Stop, Tx},
@@ -133,6 +134,7 @@ pub(crate) struct Standing {
     recorded: bool,
     /// The row of the event that the write is about. Outer none: look when it is written.
     head: Option<Option<Head>>,
+    lease: Option<leases::Ending>,
 }
 
 impl Standing {
@@ -142,7 +144,7 @@ impl Standing {
     }
 }
 
-/// Everything that can refuse a write (P4, P35). `direct`: outgoing messages go to entities of this engine, which must exist.
+/// Everything that can refuse a write (P4, P35, a lost lease). `direct`: outgoing messages go to entities of this engine, which must exist.
 pub(crate) fn examine(
     tx: &mut Tx<'_>,
     name: &EndpointName,
@@ -151,6 +153,10 @@ pub(crate) fn examine(
 ) -> Result<Standing, Stop> {
     let endpoint = tx.local.endpoint(tx.connection, name)?;
     let write = &prepared.write;
+    let lease = match &write.lease {
+        Some(end) => Some(leases::examine(tx, name, endpoint, end)?),
+        None => None,
+    };
     let decided = match &write.decision {
         Some(decision) => {
             decisions_used(tx)?
@@ -182,7 +188,7 @@ pub(crate) fn examine(
                 .ok_or_else(|| CommitError::Refused(format!("there is no queue or topic {entity:?} to send to")))?;
         }
     }
-    Ok(Standing { endpoint, decided, recorded, head })
+    Ok(Standing { endpoint, decided, recorded, head, lease })
 }
 
 /// The queue or topic of this name.
@@ -199,10 +205,13 @@ pub(crate) fn write(
     standing: Standing,
     direct: bool,
 ) -> Result<Written, Stop> {
-    let Standing { endpoint, decided, recorded, head } = standing;
+    let Standing { endpoint, decided, recorded, head, lease } = standing;
     let write = &prepared.write;
     if (decided || recorded) && tx.in_run && write.unit.transaction.is_some() {
         tx.drop_statements_of_run()?;
+    }
+    if let Some(ending) = &lease {
+        leases::end(tx, ending, !decided && !recorded)?;
     }
     if !decided && !recorded {
         let event = write.event_id();

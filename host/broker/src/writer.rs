@@ -116,6 +116,7 @@ impl From<Stop> for CommitError {
             Stop::Commit(error) => error,
             Stop::Store(sprag_store::Error::StateConflict) => Self::StateConflict,
             Stop::Store(sprag_store::Error::Refused(text)) => Self::Refused(text),
+            Stop::Store(sprag_store::Error::LeaseLost) => Self::LeaseLost,
             Stop::Transport(sprag_transport::Error::LockLost) => Self::LockLost,
             other => Self::Unavailable(other.to_string()),
         }

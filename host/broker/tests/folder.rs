@@ -1,6 +1,10 @@
 //! What is found in the data folder: an older file, a newer one, none that is readable.
 
+use std::time::Duration;
+
 use sprag_broker::{Engine, FILE, OpenError, Options, SCHEMA_VERSION};
+use sprag_core::effect::{LeaseEnd, LeaseEnding, StoreWrite};
+use sprag_store::{Store as _, lease::Leased};
 
 fn open(dir: &std::path::Path) -> Result<Engine, OpenError> {
     Engine::open(Options::new(dir))
@@ -153,4 +157,26 @@ fn the_lock_goes_with_the_engine() {
     assert!(matches!(open(dir.path()), Err(OpenError::Held { .. })));
     drop(clone);
     drop(open(dir.path()).unwrap());
+}
+
+/// ADR 2: what a process had in hand is in nobody's hand when it has ended; a handoff waits for its settlement all the same (P26).
+#[tokio::test]
+async fn leases_of_the_last_process_are_void() {
+    let dir = tempfile::tempdir().unwrap();
+    let (endpoint, hour) = ("e".into(), Duration::from_secs(3_600));
+    let acquire = async |engine: &Engine, id: &str, owner: &str| {
+        let leases = engine.leases().unwrap();
+        leases.acquire(&endpoint, &id.into(), &owner.into(), hour).await.unwrap()
+    };
+    let engine = open(dir.path()).unwrap();
+    for id in ["held", "off"] {
+        assert_eq!(acquire(&engine, id, "a").await, Leased::Acquired);
+    }
+    let end = LeaseEnd { id: "off".into(), owner: Some("a".into()), how: LeaseEnding::HandedOff };
+    engine.write(&endpoint, StoreWrite { lease: Some(end), ..StoreWrite::default() }).await.unwrap();
+    engine.close().await;
+    drop(engine);
+    let engine = open(dir.path()).unwrap();
+    assert_eq!(acquire(&engine, "held", "b").await, Leased::Acquired);
+    assert_eq!(acquire(&engine, "off", "b").await, Leased::HandedOff);
 }

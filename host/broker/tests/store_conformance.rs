@@ -13,6 +13,7 @@ async fn fresh() -> (Arc<Engine>, TempDir) {
 }
 
 sprag_store::store_conformance!(fresh);
+sprag_store::lease_conformance!(fresh);
 
 mod as_an_inbox {
     use super::*;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::{
-    ids::{ActionId, Digest, EndpointName, EventId, EventType, HandlerName, MessageId, SessionId},
+    ids::{ActionId, Digest, EndpointName, EventId, EventType, HandlerName, LeaseOwner, MessageId, SessionId},
     message::Message,
     outcome::{Failure, Outcome},
     run::UnitOfWork,
@@ -60,6 +60,27 @@ pub struct StoreWrite {
     pub unit: UnitOfWork,
     /// An operator's action that this decision carries out or refuses.
     pub action: Option<ActionWrite>,
+    /// What becomes of the lease under which the delivery was decided, or of the one that a handoff left (mode `lease`, spec 4).
+    pub lease: Option<LeaseEnd>,
+}
+
+/// The end of a lease, in the transaction of the decision that ends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseEnd {
+    /// What was leased: the event's source id.
+    pub id: MessageId,
+    /// The acquisition that has to hold it still; where it does not, nothing of the write is written. None: the lease of a handoff, which nobody
+    /// holds; no error when there is none.
+    pub owner: Option<LeaseOwner>,
+    pub how: LeaseEnding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeaseEnding {
+    /// The lease goes. Whether the event is done is told by the records and final ids of the same write.
+    Over,
+    /// The lease stays, without an expiry, until the handoff is settled (P26).
+    HandedOff,
 }
 
 /// A decision, kept until its effects are known to be done (P1).

@@ -80,6 +80,10 @@ name_type!(
     /// The id of a business event at an endpoint; stays the same through retries and resubmissions.
     EventId
 );
+name_type!(
+    /// One acquisition of a lease by one process: a fencing token that is never used twice.
+    LeaseOwner
+);
 name_type!(SessionId);
 name_type!(EventType);
 

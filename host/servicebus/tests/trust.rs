@@ -94,6 +94,7 @@ fn known<'a>(state: &'a SessionState, answer: &'a Answer) -> Known<'a> {
         action: None,
         claim: Claim::Handler,
         host_ended: 0,
+        lease: machine::Lease::Off,
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod actions;
 pub mod identity;
 pub mod inbox;
+pub mod leases;
 pub mod listings;
 pub mod outbox;
 pub mod purge;
@@ -188,6 +189,33 @@ macro_rules! inbox_conformance {
                 $crate::conformance::inbox::$rule(&inbox).await;
             }
         )*
+    };
+}
+
+/// Makes a test of every rule about leases, for a store that has them. As [`store_conformance!`](crate::store_conformance).
+#[macro_export]
+macro_rules! lease_conformance {
+    ($make:path $(, $option:ident = $value:expr)*) => {
+        $crate::store_conformance!(@rules $make, ($($option = $value),*),
+            leases::of_many_at_once_one_acquires
+            leases::an_owner_that_asks_again_has_it
+            leases::a_lapsed_lease_is_taken_over_by_one
+            leases::a_takeover_comes_after_the_whole_time
+            leases::a_renewed_lease_is_held
+            leases::after_a_takeover_the_first_owner_has_no_say
+            leases::a_write_after_a_takeover_changes_nothing
+            leases::a_write_and_a_takeover_at_once
+            leases::a_lapsed_lease_that_nobody_took_commits
+            leases::a_decision_ends_its_lease
+            leases::a_write_that_was_decided_before_ends_its_lease
+            leases::a_release_lets_the_next_in
+            leases::a_handoff_is_kept_until_it_is_settled
+            leases::a_state_conflict_leaves_the_lease
+            leases::endpoints_and_ids_are_kept_apart
+            leases::leases_are_listed
+            leases::old_leases_are_purged
+            leases::a_dropped_caller_does_not_stop_an_acquisition
+        );
     };
 }
 

@@ -12,6 +12,7 @@ pub mod conformance;
 pub mod decision;
 pub mod faults;
 pub mod inbox;
+pub mod lease;
 pub mod memory;
 pub mod query;
 pub mod sql;
@@ -41,6 +42,9 @@ pub enum Error {
     /// What the run read has changed since (P4). Nothing was written.
     #[error("state that the run read has changed meanwhile")]
     StateConflict,
+    /// The lease under which the write was decided is no longer its owner's. Nothing was written.
+    #[error("the lease on the message was lost")]
+    LeaseLost,
     /// The store has stopped writing until it is opened again (a failed fsync, a full disk).
     #[error("the store takes no more writes until it is opened again: {0}")]
     Closed(String),
@@ -132,6 +136,8 @@ pub struct Versioned {
 /// - A write whose decision or first record is there already drops its unit of work and keeps the first decision (P1, P35): see
 ///   [`Written::AlreadyDecided`]. Its `unit.reads` are not looked at.
 /// - `unit.reads` are checked in the transaction; if one does not hold, nothing is written ([`Error::StateConflict`], P4).
+/// - `lease` with an owner that does not hold it any more: nothing is written ([`Error::LeaseLost`]). A lapsed one that nobody has taken over is held.
+///   The lease of a write that was decided before is over, however it was to end.
 /// - An outcome obeys its guard; a history line is always added.
 /// - A call that has begun runs to its end even if the caller stops waiting.
 /// - A write whose `unit.transaction` is set commits that transaction with all else that it writes, or ends it without effect: where the unit is dropped,
@@ -161,7 +167,12 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<(String, Versioned)>, Error>;
 
-    /// Deletes at most `limit` inbox rows of the endpoint recorded before `before`, oldest first. Answers how many.
+    /// Leases, where the store has them: without, an endpoint cannot have the mode `lease`.
+    fn leases(&self) -> Option<&dyn lease::Leases> {
+        None
+    }
+
+    /// Deletes at most `limit` inbox rows of the endpoint recorded before `before`, oldest first, and leases that lapsed before it. Answers how many.
     async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Error>;
 
     /// Deletes at most `limit` rows of tracking that are past their time (P38): bodies, outcomes with history, audit. Answers how many.

@@ -3,6 +3,7 @@
 //! It is a second opinion on what a store does, so it shares no code with the durable ones: plain maps, each call whole under one lock. What a
 //! write does is in [`tables`]; what operators see is in [`listing`].
 
+mod leases;
 mod listing;
 mod tables;
 
@@ -13,14 +14,16 @@ use parking_lot::Mutex;
 use sprag_core::{
     action::Action,
     effect::{HistoryLine, StoreWrite},
-    ids::{ActionId, EndpointName, EventId, MessageId},
+    ids::{ActionId, EndpointName, EventId, LeaseOwner, MessageId},
     message::Message,
     time::Timestamp,
 };
 
 use crate::{
     ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Store, Versioned, Written, clock,
-    faults::Faults, query,
+    faults::Faults,
+    lease::{Leased, Leases},
+    query,
 };
 use tables::Tables;
 
@@ -32,6 +35,9 @@ pub enum Call {
     DecisionDone,
     State,
     Purge,
+    Acquire,
+    Renew,
+    Release,
     Outbox,
     Actions,
     Listing,
@@ -98,6 +104,10 @@ impl Store for MemoryStore {
         limit: u32,
     ) -> Result<Vec<(String, Versioned)>, Error> {
         self.call(Call::State, |tables, _| tables.state_scan(endpoint, prefix, after, limit))
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
     }
 
     async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Error> {
@@ -190,6 +200,33 @@ impl Store for MemoryStore {
     }
 }
 
+#[async_trait]
+impl Leases for MemoryStore {
+    async fn acquire(
+        &self,
+        endpoint: &EndpointName,
+        id: &MessageId,
+        owner: &LeaseOwner,
+        time: Duration,
+    ) -> Result<Leased, Error> {
+        self.call(Call::Acquire, |tables, now| tables.acquire(endpoint, id, owner, time, now))
+    }
+
+    async fn renew(
+        &self,
+        endpoint: &EndpointName,
+        id: &MessageId,
+        owner: &LeaseOwner,
+        time: Duration,
+    ) -> Result<bool, Error> {
+        self.call(Call::Renew, |tables, now| tables.renew(endpoint, id, owner, now.after(time)))
+    }
+
+    async fn release(&self, endpoint: &EndpointName, id: &MessageId, owner: &LeaseOwner) -> Result<(), Error> {
+        self.call(Call::Release, |tables, _| tables.release(endpoint, id, owner))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -201,6 +238,7 @@ mod tests {
     }
 
     crate::store_conformance!(fresh, start_paused = true);
+    crate::lease_conformance!(fresh, start_paused = true);
 
     mod as_an_inbox {
         use std::sync::Arc;

@@ -3,7 +3,7 @@
 use sprag_core::{
     action::Action,
     effect::OutcomeWrite,
-    ids::{ActionId, EndpointName, EntityName, EventId, EventType, MessageId, SessionId},
+    ids::{ActionId, EndpointName, EntityName, EventId, EventType, LeaseOwner, MessageId, SessionId},
     outcome::Outcome,
     time::Timestamp,
 };
@@ -94,11 +94,23 @@ pub struct InboxFilter {
     pub message_id: Option<MessageId>,
 }
 
+/// A record of the inbox, or a lease. Newest first; one that ends while it is listed may be shown as both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InboxRow {
     pub endpoint: EndpointName,
     pub message_id: MessageId,
+    /// When the record was written, or the lease taken.
     pub recorded_at: Timestamp,
+    /// None: a record.
+    pub lease: Option<LeaseRow>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaseRow {
+    /// Who took it, whether or not it still runs.
+    pub owner: LeaseOwner,
+    /// None: the event was handed off, and the lease stays until that is settled (P26).
+    pub expires_at: Option<Timestamp>,
 }
 
 /// What an operator did, when and why.

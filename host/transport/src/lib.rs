@@ -260,6 +260,9 @@ pub enum CommitError {
     /// Nothing was changed; the run is to be repeated under the same lock (P4).
     #[error("state that the run read has changed meanwhile")]
     StateConflict,
+    /// Nothing was changed: somebody has taken over the lease under which it was decided; the delivery comes again (P5).
+    #[error("the lease on the message was lost before the commit")]
+    LeaseLost,
     /// Nothing was changed, or it is not known; the delivery comes again and finds out (P1, P5).
     #[error("{0}")]
     Unavailable(String),

@@ -254,6 +254,7 @@ impl Failed {
             Self::DecidedOtherwise => CommitError::Partial(text),
             _ if done > 0 => CommitError::Partial(text),
             Self::Store(sprag_store::Error::StateConflict) => CommitError::StateConflict,
+            Self::Store(sprag_store::Error::LeaseLost) => CommitError::LeaseLost,
             Self::Store(sprag_store::Error::Refused(text)) => CommitError::Refused(text),
             Self::Transport(Error::LockLost) => CommitError::LockLost,
             Self::Store(_) | Self::Transport(_) | Self::Crash => CommitError::Unavailable(text),

@@ -49,10 +49,13 @@ pub struct InboxConfig {
     pub retention: Duration,
     /// How often records past it are deleted. Default 1 h.
     pub cleanup_interval: Duration,
+    /// Mode `lease`: how long the lease on a message in hand lasts unless it is renewed, above zero. For sources without sessions and stores with leases.
+    /// None: mode `record`.
+    pub lease: Option<Duration>,
 }
 
 impl Default for InboxConfig {
     fn default() -> Self {
-        Self { retention: Duration::from_secs(7 * 86_400), cleanup_interval: Duration::from_secs(3_600) }
+        Self { retention: Duration::from_secs(7 * 86_400), cleanup_interval: Duration::from_secs(3_600), lease: None }
     }
 }

@@ -1,4 +1,4 @@
-//! The way of one message: ask the store, decide, run, decide again, commit.
+//! The way of one message: take its lease where there are leases, ask the store, decide, run, decide again, commit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,6 +22,7 @@ use crate::{
     endpoint::Endpoint,
     flight,
     handlers::{Handler, Resolved},
+    lease::{Lease, Taken},
     resolver,
     signal::{Counters, Signal, SignalKind, Told},
     sql::Transaction,
@@ -72,10 +73,47 @@ pub(crate) async fn handle(
         Counters::add(&endpoint.counters.bypasses);
         warn!(endpoint = %endpoint.config.name, place = %arrival.place, "{why}: the inbox cannot recognise a redelivery of it");
     }
-    let Some((answer, action)) = ask(endpoint, &arrival).await else {
+    let lease = match Lease::take(endpoint, &arrival).await {
+        Taken::Lease(lease) => lease,
+        Taken::InProgress { left } => return in_progress(endpoint, &arrival, left),
+        Taken::Stopping => return Step::GiveBack { settlement: Settlement::Release, pause: Duration::ZERO },
+    };
+    let step = handle_leased(endpoint, session, live, delivery, &arrival, &lease).await;
+    lease.let_go().await;
+    step
+}
+
+/// Somebody else is at the event: this copy waits until the lease may have lapsed. It is never completed for that, since the other may fail, and
+/// burns no delivery (`reference/nimbus-barewire.md` 5.2).
+fn in_progress(endpoint: &Endpoint, arrival: &Arrival, left: Duration) -> Step {
+    Counters::add(&endpoint.counters.in_progress);
+    let pause = left.max(endpoint.config.back_off);
+    debug!(endpoint = %endpoint.config.name, event = %arrival.event_id, ?pause, "in progress elsewhere: put back");
+    endpoint.signals.send(|| Signal {
+        kind: SignalKind::PutBack { text: "the event is in progress elsewhere".to_owned(), pause },
+        endpoint: endpoint.config.name.clone(),
+        session: arrival.session.clone(),
+        event_id: arrival.event_id.clone(),
+        event_type: arrival.event_type.clone(),
+        handler: None,
+        attempt: 0,
+        took: None,
+    });
+    Step::GiveBack { settlement: Settlement::Release, pause }
+}
+
+async fn handle_leased(
+    endpoint: &Endpoint,
+    session: Option<&Arc<dyn Session>>,
+    live: &mut Live,
+    delivery: &Delivery,
+    arrival: &Arrival,
+    lease: &Lease,
+) -> Step {
+    let Some((answer, action)) = ask(endpoint, arrival).await else {
         return Step::GiveBack { settlement: Settlement::Release, pause: Duration::ZERO };
     };
-    let Some(host_ended) = host_ended(endpoint, delivery, &arrival, &answer).await else {
+    let Some(host_ended) = host_ended(endpoint, delivery, arrival, &answer).await else {
         return Step::GiveBack { settlement: Settlement::Release, pause: endpoint.config.back_off };
     };
     let resolved = endpoint.handlers.resolve(&endpoint.config.name, &arrival.event_type);
@@ -91,9 +129,10 @@ pub(crate) async fn handle(
             Resolved::NotReady => Claim::NotReady,
         },
         host_ended,
+        lease: lease.known(),
     };
-    let way = Way { endpoint, session, delivery, arrival: &arrival };
-    let (step, after) = match (machine::decide(&endpoint.rules, &arrival, &known), &resolved) {
+    let way = Way { endpoint, session, delivery, arrival, lease };
+    let (step, after) = match (machine::decide(&endpoint.rules, arrival, &known), &resolved) {
         (Next::Commit(commit), _) => {
             let attempt = answer.outcome.as_ref().map_or(0, |stored| stored.attempts);
             match way.commit(&known, commit, attempt, None).await {
@@ -194,6 +233,7 @@ struct Way<'a> {
     session: Option<&'a Arc<dyn Session>>,
     delivery: &'a Delivery,
     arrival: &'a Arrival,
+    lease: &'a Lease,
 }
 
 impl Way<'_> {
@@ -345,6 +385,8 @@ impl Way<'_> {
                 Effect::Store(write) => !write.unit.outgoing.is_empty(),
                 _ => false,
             });
+        let ends_lease =
+            commit.effects.iter().any(|effect| matches!(effect, Effect::Store(write) if write.lease.is_some()));
         let written = match self.with_outcome_told(&commit, run.map(|(_, took)| took)) {
             None => endpoint.config.committer.commit(held, commit).await?,
             Some(told) => match endpoint.config.committer.commit(held, told).await {
@@ -357,6 +399,9 @@ impl Way<'_> {
                 other => other?,
             },
         };
+        if ends_lease {
+            self.lease.has_ended();
+        }
         match written {
             Written::Done => {
                 told.tell(&endpoint.signals, &endpoint.counters);
@@ -398,6 +443,13 @@ impl Way<'_> {
                 Counters::add(&endpoint.counters.lock_lost);
                 warn!(endpoint = %endpoint.config.name, event = %arrival.event_id, "the lock was lost before the commit: nothing was changed, it comes again");
                 Step::LockLost
+            }
+            error @ CommitError::LeaseLost => {
+                Counters::add(&endpoint.counters.lease_lost);
+                warn!(endpoint = %endpoint.config.name, event = %arrival.event_id, "the lease was lost before the commit: nothing was changed, it comes again");
+                let step = self.give_back(Settlement::Release, None);
+                self.tell_put_back(&step, error.to_string(), 0, None);
+                step
             }
             error => {
                 Counters::add(&endpoint.counters.store_errors);

@@ -10,6 +10,7 @@ mod delivery;
 mod endpoint;
 mod flight;
 pub mod handlers;
+mod lease;
 mod messages;
 pub mod operations;
 mod relay;

@@ -63,6 +63,10 @@ pub struct Counters {
     pub transient: AtomicU64,
     pub state_conflicts: AtomicU64,
     pub lock_lost: AtomicU64,
+    /// Deliveries put back because somebody else is at the same event (mode `lease`).
+    pub in_progress: AtomicU64,
+    /// Commits that were refused because somebody else had taken over the lease.
+    pub lease_lost: AtomicU64,
     pub store_errors: AtomicU64,
     pub purged: AtomicU64,
     pub purge_errors: AtomicU64,

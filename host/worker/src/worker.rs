@@ -45,6 +45,8 @@ pub enum Error {
     Flight { path: PathBuf, error: std::io::Error },
     #[error("endpoint {endpoint}: its source cannot be used: {error}")]
     Source { endpoint: EndpointName, error: sprag_transport::Error },
+    #[error("endpoint {endpoint}: its inbox cannot have the mode `lease`: {why}")]
+    Lease { endpoint: EndpointName, why: &'static str },
 }
 
 /// Tells everything to stop, and whether it was told.
@@ -133,6 +135,7 @@ impl Worker {
         let mut built = Vec::with_capacity(endpoints.len());
         for config in endpoints {
             let settings = settings(&config).await?;
+            refuse_lease(&config, &settings)?;
             built.push(Arc::new(Endpoint {
                 rules: Rules {
                     endpoint: config.name.clone(),
@@ -223,6 +226,21 @@ impl Worker {
         }
         relays
     }
+}
+
+/// Leases are for sources without sessions, whose locks keep copies apart already, and for stores that have them (spec 4).
+fn refuse_lease(config: &EndpointConfig, settings: &EntitySettings) -> Result<(), Error> {
+    let Some(lease) = config.inbox.as_ref().and_then(|inbox| inbox.lease) else { return Ok(()) };
+    let why = if settings.requires_session {
+        "its source has sessions; take the mode `record`"
+    } else if config.store.leases().is_none() {
+        "its store has no leases"
+    } else if lease.is_zero() {
+        "the lease has no length"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Lease { endpoint: config.name.clone(), why })
 }
 
 /// What the endpoint's entity is: what its transport says, or what it is meant to be while that is out of reach.

@@ -185,14 +185,22 @@ impl Operations for Fake {
     }
 
     async fn inbox(&self, _: InboxFilter, _: Page) -> Result<Listing<view::InboxLine>> {
-        Ok(Listing::whole(vec![view::InboxLine {
+        let record = view::InboxLine {
             endpoint: "billing".into(),
             message_id: "m1".into(),
             recorded_at: AT.into(),
             state: "processed".to_owned(),
             expires_at: None,
             owner: None,
-        }]))
+        };
+        let lease = view::InboxLine {
+            message_id: "m2".into(),
+            state: "in-progress".to_owned(),
+            expires_at: Some(AT.into()),
+            owner: Some("here/7/00000000000000aa/1".to_owned()),
+            ..record.clone()
+        };
+        Ok(Listing::whole(vec![record, lease]))
     }
 
     async fn audit(&self, _: Page) -> Result<Listing<view::AuditLine>> {

@@ -1,6 +1,6 @@
 //! The path of an event: its first delivery, a redelivery, a second copy, or a parked copy (spec 3).
 
-use super::{Arrival, Claim, Known, Next, Rules, build, is_drainable};
+use super::{Arrival, Claim, Known, Lease, Next, Rules, build, is_drainable};
 use crate::{
     effect::{HistoryKind, HistoryLine, OutcomeWrite, StoreWrite},
     message::Origin,
@@ -10,7 +10,8 @@ use crate::{
 pub(super) fn decide(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
     let parked = arrival.origin == Origin::Parked;
     let recorded = known.answer.own_recorded || parked && known.answer.source_recorded;
-    if recorded || known.answer.is_final {
+    // What was handed off is being done somewhere: a copy of it must not start that again (P26).
+    if recorded || known.answer.is_final || known.lease == Lease::HandedOff {
         return Next::Commit(build::duplicate(rules, arrival, known));
     }
     if let Some(block) = known.state.block.as_ref().filter(|_| rules.sessions) {

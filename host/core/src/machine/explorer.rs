@@ -346,6 +346,7 @@ impl Explorer {
             action: action.as_ref(),
             claim: Claim::Handler,
             host_ended: 0,
+            lease: Lease::Off,
         };
         match decide(&self.rules, &arrival, &known) {
             Next::Commit(commit) => self.commit(&world, &known, &arrival, commit, place, depth),

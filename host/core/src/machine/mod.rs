@@ -3,8 +3,8 @@
 //! The loop asks [`decide`] with all it knows; the answer is a commit, a wish to drain first, or a run. After the run it asks
 //! [`conclude`]. Nothing else decides anything, and nothing here has a clock, does I/O or waits. `docs/protocol.md` holds the rules named P1 to P38.
 //!
-//! Read on in [`arrival`] (what a delivery is), `event`, `stand_in`, `operator` (the paths by kind of message), `end` (after a run) and
-//! `build` (the effects, in their order).
+//! Read on in [`arrival`] (what a delivery is), `event`, `stand_in`, `operator` (the paths by kind of message), `end` (after a run), `lease`
+//! (what a decision does to the lease it was made under) and `build` (the effects, in their order).
 
 pub mod arrival;
 mod build;
@@ -12,6 +12,7 @@ mod end;
 mod event;
 #[cfg(test)]
 mod explorer;
+mod lease;
 mod operator;
 mod stand_in;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use std::time::Duration;
 use crate::{
     action::{Action, ActionState},
     effect::{Commit, Decision, Effect, StoreWrite},
-    ids::{Digest, EndpointName, HandlerName},
+    ids::{Digest, EndpointName, HandlerName, LeaseOwner},
     message::{MessageType, Origin},
     outcome::Outcome,
     retry::RetryPolicy,
@@ -91,6 +92,20 @@ pub struct Known<'a> {
     pub claim: Claim,
     /// Runs of this delivery that ended with the process.
     pub host_ended: u32,
+    pub lease: Lease,
+}
+
+/// How a delivery stands to the lease on its event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Lease {
+    /// The endpoint has none, or the delivery has no id that one could be on.
+    #[default]
+    Off,
+    /// It needs none, since it leads to no run: a settlement, a deadline, a skip.
+    NotTaken,
+    Held(LeaseOwner),
+    /// The event was handed off and is not settled: nobody may run it again (P26).
+    HandedOff,
 }
 
 /// What to do next with a delivery.
@@ -134,6 +149,13 @@ pub enum Concluded {
 
 /// Decides what to do with a delivery that has arrived, before any run.
 pub fn decide(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
+    match by_kind(rules, arrival, known) {
+        Next::Commit(commit) => Next::Commit(lease::ended_by(commit, arrival, known)),
+        other => other,
+    }
+}
+
+fn by_kind(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
     if arrival.kind == MessageType::DrainTrigger {
         return stand_in::trigger(rules, arrival, known);
     }
@@ -155,7 +177,10 @@ pub fn decide(rules: &Rules, arrival: &Arrival, known: &Known<'_>) -> Next {
 
 /// Decides what a run's end means.
 pub fn conclude(rules: &Rules, arrival: &Arrival, known: &Known<'_>, ended: Ended<'_>) -> Concluded {
-    end::conclude(rules, arrival, known, ended)
+    match end::conclude(rules, arrival, known, ended) {
+        Concluded::Commit(commit) => Concluded::Commit(lease::ended_by(commit, arrival, known)),
+        other => other,
+    }
 }
 
 /// Nothing blocks the session and something is parked: the drain comes before anything else (A04).

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
-    effect::OutcomeWrite,
-    ids::{EntityName, EventId, SequenceNumber},
+    effect::{LeaseEnd, LeaseEnding, OutcomeWrite},
+    ids::{EntityName, EventId, MessageId, SequenceNumber},
     message::{Delivery, LockToken, Message, Value, property},
     session_state::{Block, BlockKind, SkipParked},
 };
@@ -59,6 +59,7 @@ struct Case {
     answer: Answer,
     claim: Claim,
     host_ended: u32,
+    lease: Lease,
 }
 
 impl Default for Case {
@@ -69,6 +70,7 @@ impl Default for Case {
             answer: Answer::default(),
             claim: Claim::Handler,
             host_ended: 0,
+            lease: Lease::Off,
         }
     }
 }
@@ -83,6 +85,7 @@ impl Case {
             action: None,
             claim: self.claim,
             host_ended: self.host_ended,
+            lease: self.lease.clone(),
         }
     }
 
@@ -397,4 +400,81 @@ fn an_event_without_ids_is_named_after_its_place() {
     });
     assert_eq!(nameless.event_id.as_str(), "q#7");
     assert_eq!(nameless.source_text(), "q#7");
+}
+
+fn lease_end(commit: &Commit) -> Option<&LeaseEnd> {
+    commit.effects.iter().find_map(|effect| match effect {
+        Effect::Store(write) => write.lease.as_ref(),
+        _ => None,
+    })
+}
+
+/// Spec 4, mode `lease`: whatever a run ends in, its decision ends the lease, and only if this acquisition holds it still.
+#[test]
+fn a_decision_ends_the_lease_it_was_made_under() {
+    let owner = LeaseOwner::from("here-1");
+    let case = Case { rules: rules(false), lease: Lease::Held(owner.clone()), ..Default::default() };
+    let event = arrival(Origin::Main, |_| {});
+    let handoff = End::Handoff { reason: "job".into(), external_id: None, expected_by: None };
+    for (end, how) in [
+        (End::Done, LeaseEnding::Over),
+        (End::Discard { reason: "no".into() }, LeaseEnding::Over),
+        (End::failed("x", "boom"), LeaseEnding::Over),
+        (handoff, LeaseEnding::HandedOff),
+    ] {
+        let commit = case.conclude(&event, end);
+        let expected = LeaseEnd { id: "m1".into(), owner: Some(owner.clone()), how };
+        assert_eq!(lease_end(&commit), Some(&expected));
+    }
+    let recorded = Case { answer: Answer { own_recorded: true, ..Default::default() }, ..case };
+    let commit = committed(recorded.decide(&event));
+    assert_eq!(lease_end(&commit).map(|end| (&end.owner, end.how)), Some((&Some(owner), LeaseEnding::Over)));
+    let off = Case { rules: rules(false), ..Default::default() };
+    assert_eq!(lease_end(&off.conclude(&event, End::Done)), None);
+}
+
+/// P26: what is handed off does not run again; its settlement ends the lease, whoever had left it, and a copy does not.
+#[test]
+fn a_handoff_keeps_its_lease_until_it_is_settled() {
+    let case = Case { rules: rules(false), lease: Lease::HandedOff, ..Default::default() };
+    let commit = committed(case.decide(&arrival(Origin::Main, |_| {})));
+    assert_eq!(words(&commit), ["store skipped record [] final []", "complete"]);
+    assert_eq!(lease_end(&commit), None);
+
+    let mut expiry = Message { message_id: Some("x1".into()), ..Default::default() };
+    expiry.set_property(property::MESSAGE_TYPE, Value::string(MessageType::HandoffExpired.name()));
+    expiry.set_property(property::EVENT_ID, Value::string("E1"));
+    expiry.set_property(property::INBOX_MESSAGE_ID, Value::string("m1"));
+    expiry.set_property(property::RETRY_COUNT, Value::Int(1));
+    Seal::new(b"k").sign(&mut expiry);
+    let expired = arrival(Origin::Main, |message| *message = expiry);
+    let stored = |outcome| Answer { outcome: Some(StoredOutcome { outcome, attempts: 1 }), ..Default::default() };
+    let case =
+        Case { rules: rules(false), answer: stored(Outcome::Handoff), lease: Lease::NotTaken, ..Default::default() };
+    let commit = committed(case.decide(&expired));
+    let expected = LeaseEnd { id: "m1".into(), owner: None, how: LeaseEnding::Over };
+    assert_eq!(lease_end(&commit), Some(&expected));
+    let late = Case { answer: stored(Outcome::Completed), ..case };
+    assert_eq!(words(&committed(late.decide(&expired))), ["complete"]);
+}
+
+/// An event, its retries and its resubmissions are leased under one id; what leads to no run is not leased.
+#[test]
+fn the_lease_is_on_the_source_id() {
+    let kinds = [
+        (MessageType::Event, Some("m1")),
+        (MessageType::Retry, Some("m0")),
+        (MessageType::Resubmission, Some("m0")),
+        (MessageType::HandoffExpired, None),
+        (MessageType::Skip, None),
+    ];
+    for (kind, expected) in kinds {
+        let arrival = arrival(Origin::Main, |message| {
+            message.set_property(property::MESSAGE_TYPE, Value::string(kind.name()));
+            message.set_property(property::INBOX_MESSAGE_ID, Value::string("m0"));
+            Seal::new(b"k").sign(message);
+        });
+        assert_eq!(arrival.leased_as().map(MessageId::as_str), expected, "{kind:?}");
+    }
+    assert_eq!(arrival(Origin::Main, |message| message.message_id = None).leased_as(), None);
 }

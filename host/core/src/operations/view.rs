@@ -335,15 +335,18 @@ pub struct PeekedMessage {
     pub message: MessageView,
 }
 
-/// A record of the inbox.
+/// A record of the inbox, or a lease on a message in hand.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxLine {
     pub endpoint: EndpointName,
     pub message_id: MessageId,
+    /// When the record was written, or the lease taken.
     pub recorded_at: Time,
     /// `processed`, or `in-progress` for a lease.
     pub state: String,
+    /// When the lease lapses unless it is renewed; null for a record, and for what was handed off, which waits for its settlement.
     pub expires_at: Option<Time>,
+    /// Who took the lease: host, process and a number of its own.
     pub owner: Option<String>,
 }
 

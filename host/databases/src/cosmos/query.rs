@@ -87,7 +87,8 @@ pub(crate) async fn list(client: &Client, filter: &InboxFilter, page: &Page) -> 
 fn row(document: Document) -> Result<InboxRow, Fault> {
     let unreadable = || Fault::Unreadable("a record has no time".to_owned());
     let recorded_at = document::read(&document.created_at_utc).ok_or_else(unreadable)?;
-    Ok(InboxRow { endpoint: document.endpoint_id.into(), message_id: document.message_id.into(), recorded_at })
+    let (endpoint, message_id) = (document.endpoint_id.into(), document.message_id.into());
+    Ok(InboxRow { endpoint, message_id, recorded_at, lease: None })
 }
 
 struct Query {

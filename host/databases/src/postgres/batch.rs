@@ -1,7 +1,7 @@
 //! Writes: any number of them in one transaction, and a transaction in two or three round trips.
 //!
-//! First the *claim*: decisions, inbox records and final ids in one statement, whose unique keys say which of several hosts was first; a second one
-//! waits there until the first has committed. Then everything else, sent together. All locks are taken in this order (decisions, records,
+//! First the *claim*: the leases that are to end are locked and looked at; then decisions, inbox records and final ids in one statement, whose unique keys say which of several hosts was first; a second one
+//! waits there until the first has committed. Then everything else, sent together. All locks are taken in this order (leases, decisions, records,
 //! finals, state, events), and several of a kind in the order of their keys, so that two writes do not wait for each other.
 //!
 //! No two writes of a batch are about the same id: see [`Prepared::keys`].
@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use super::{
     connections::{Around, Connection, Step, Value},
     fault::Fault,
+    leases,
     write::{ActionEnd, Event, Key, Line, OutgoingRow, Prepared, finals, now},
 };
 
@@ -126,6 +127,8 @@ async fn try_write(connection: Connection<'_>, batch: &[Prepared]) -> Result<Vec
 struct Standing {
     decided: bool,
     recorded: bool,
+    /// There is a lease to end.
+    leased: bool,
 }
 
 impl Standing {
@@ -185,6 +188,7 @@ async fn rest(
             reads.push((write, first));
         }
     }
+    leases::end(with().filter(|(_, it)| it.leased).map(|(write, it)| (write, it.applies())), &mut steps);
     let events: Vec<&Event> =
         with().filter(|(_, standing)| !standing.decided).filter_map(|(write, _)| write.event.as_ref()).collect();
     for (guard, sql) in PUT_EVENTS {
@@ -226,30 +230,44 @@ async fn rest(
     Ok((written, around))
 }
 
-/// Takes the keys; begins the transaction before, where `around` says so.
+/// Locks the leases that are to end, and takes the keys; begins the transaction before, where `around` says so.
 async fn claim(connection: Connection<'_>, batch: &[Prepared], around: Around) -> Result<Vec<Standing>, Fault> {
     let decisions: Vec<_> = batch.iter().filter_map(|write| write.decision.as_ref()).collect();
     let records: Vec<_> = batch.iter().flat_map(|write| &write.records).collect();
     let finals: Vec<_> = batch.iter().flat_map(|write| &write.finals).collect();
-    if decisions.is_empty() && records.is_empty() && finals.is_empty() {
+    let mut steps: Vec<Step<'_>> = leases::hold(batch).into_iter().collect();
+    let holds = !steps.is_empty();
+    let claims = !(decisions.is_empty() && records.is_empty() && finals.is_empty());
+    if !holds && !claims {
         if around == Around::Begin {
             connection.begin().await?;
         }
-        return Ok(vec![Standing { decided: false, recorded: false }; batch.len()]);
+        return Ok(vec![Standing { decided: false, recorded: false, leased: false }; batch.len()]);
     }
     let mut values = columns!(&decisions, hash, endpoint, message_id, outcome, rest);
     values.extend(columns!(&records, hash, endpoint, message_id, decision));
     values.extend(columns!(&finals, hash, endpoint, message_id, decision));
-    let answers = connection.together(around, &[Step { sql: CLAIM, values }]).await?;
+    if claims {
+        steps.push(Step { sql: CLAIM, values });
+    }
+    let mut answers = connection.together(around, &steps).await?.into_iter();
+    let mut held: HashSet<Key> = HashSet::new();
+    if holds {
+        for row in answers.next().unwrap_or_default() {
+            held.insert(row.try_get(0)?);
+        }
+        leases::check(batch, &held)?;
+    }
     let (mut ours, mut new): (HashSet<Key>, HashSet<Key>) = Default::default();
-    for row in answers.iter().flatten() {
+    for row in answers.flatten() {
         let set = if row.try_get(0)? { &mut ours } else { &mut new };
         set.insert(row.try_get(1)?);
     }
     let standing = |write: &Prepared| {
         let decided = write.decision.as_ref().is_some_and(|decision| !ours.contains(&decision.hash));
         let recorded = !decided && write.records.first().is_some_and(|record| !new.contains(&record.hash));
-        Standing { decided, recorded }
+        let leased = write.lease.as_ref().is_some_and(|end| held.contains(&end.hash));
+        Standing { decided, recorded, leased }
     };
     Ok(batch.iter().map(standing).collect())
 }

@@ -20,6 +20,9 @@ pub(crate) enum Fault {
     /// What a run read has changed (P4).
     #[error("state has changed")]
     Conflict,
+    /// The lease under which the write was decided is somebody else's now.
+    #[error("the lease was lost")]
+    LeaseLost,
     /// The request is wrong.
     #[error("{0}")]
     Invalid(String),
@@ -59,18 +62,19 @@ impl Fault {
                     .is_some_and(|state| ["22", "23", "40", "54", "57014"].iter().any(|start| state.starts_with(start)))
             }
             Self::NoAnswer => false,
-            Self::Conflict | Self::Invalid(_) | Self::Unreadable(_) => true,
+            Self::Conflict | Self::LeaseLost | Self::Invalid(_) | Self::Unreadable(_) => true,
         }
     }
 
     /// The connection is as it was before the call, so the next call may have it (A31).
     pub(crate) fn leaves_connection_clean(&self) -> bool {
-        matches!(self, Self::Conflict | Self::Invalid(_) | Self::Unreadable(_))
+        matches!(self, Self::Conflict | Self::LeaseLost | Self::Invalid(_) | Self::Unreadable(_))
     }
 
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Conflict => Error::StateConflict,
+            Self::LeaseLost => Error::LeaseLost,
             Self::Invalid(text) => Error::Invalid(text),
             Self::NoAnswer => Error::Unavailable("the database did not answer in time".to_owned()),
             Self::Unreadable(text) => Error::Unavailable(format!("a row of the database cannot be read: {text}")),

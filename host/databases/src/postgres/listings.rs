@@ -14,7 +14,8 @@ use sprag_core::{
 use sprag_store::{
     codec, decision,
     query::{
-        AuditEntry, AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, Listing, OutboxListRow, Page,
+        AuditEntry, AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, LeaseRow, Listing,
+        OutboxListRow, Page,
     },
 };
 use tokio_postgres::{Row, types::ToSql};
@@ -379,6 +380,10 @@ const INBOX_NAMES: &str = "WITH RECURSIVE names AS ((SELECT min(endpoint) AS nam
 const INBOX_OF_IDS: &str = "SELECT hash, endpoint, message_id, recorded_at FROM sprag_inbox WHERE hash = ANY($4::bytea[]) \
      AND recorded_at <= $1 AND (recorded_at < $1 OR hash > $2) ORDER BY recorded_at DESC, hash LIMIT $3";
 
+/// Leases are few: those in hand, those of handoffs, and what dead hosts left.
+const LEASES: &str = "SELECT hash, endpoint, message_id, taken_at, owner, expires_at FROM sprag_lease WHERE ($4::text IS NULL OR endpoint = $4) \
+     AND ($5::text IS NULL OR message_id = $5) AND taken_at <= $1 AND (taken_at < $1 OR hash > $2) ORDER BY taken_at DESC, hash LIMIT $3";
+
 pub(crate) async fn inbox(
     connection: Connection<'_>,
     filter: InboxFilter,
@@ -388,6 +393,9 @@ pub(crate) async fn inbox(
     // Nothing is recorded after the end of time, so all of it comes before this place.
     let (at, key) = place(&page)?.unwrap_or((i64::MAX, Key::new()));
     let part = i64::from(page.limit) + 1;
+    let (endpoint, id) = (filter.endpoint.clone().map(Text), filter.message_id.clone().map(Text));
+    // Leases first: what ends between the two statements is shown twice, not lost.
+    let leases = connection.rows(LEASES, &[&at, &key, &part, &endpoint, &id]).await?;
     let rows = match &filter.message_id {
         Some(id) => {
             let endpoints: Vec<EndpointName> = match filter.endpoint {
@@ -405,12 +413,18 @@ pub(crate) async fn inbox(
             None => connection.rows(INBOX, &[&at, &key, &part]).await?,
         },
     };
-    let read = |row: &Row| {
+    let read = |row: &Row, lease: Option<LeaseRow>| {
         let recorded_at = Timestamp(row.try_get(3)?);
         let place: Place = (recorded_at.0, row.try_get(0)?);
-        Ok((place, InboxRow { endpoint: text(row, 1)?.into(), message_id: text(row, 2)?.into(), recorded_at }))
+        Ok((place, InboxRow { endpoint: text(row, 1)?.into(), message_id: text(row, 2)?.into(), recorded_at, lease }))
     };
-    let found = rows.iter().map(read).collect::<Result<Vec<_>, Fault>>()?;
+    let lease = |row: &Row| {
+        let expires_at = row.try_get::<_, Option<i64>>(5)?.map(Timestamp);
+        read(row, Some(LeaseRow { owner: text(row, 4)?.into(), expires_at }))
+    };
+    let records = rows.iter().map(|row| read(row, None));
+    let mut found = leases.iter().map(lease).chain(records).collect::<Result<Vec<_>, Fault>>()?;
+    found.sort_by(|((at, hash), _), ((other, other_hash), _)| other.cmp(at).then_with(|| hash.cmp(other_hash)));
     let Listing { items, next } = cut(found, limit, |(place, _)| cursor(place));
     Ok(Listing { items: items.into_iter().map(|(_, row)| row).collect(), next })
 }

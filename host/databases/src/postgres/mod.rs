@@ -13,6 +13,7 @@ mod calls;
 mod check;
 mod connections;
 mod fault;
+mod leases;
 mod listings;
 mod options;
 mod outbox;
@@ -38,6 +39,7 @@ use sprag_core::{
 };
 use sprag_store::{
     ActionRefused, Answer, Error, NewAction, OutboxRow, Question, Retention, Sql, Store, Versioned, Written,
+    lease::Leases,
     query::{self, Listing, Page},
 };
 
@@ -156,6 +158,10 @@ impl Store for PostgresStore {
     ) -> Result<Vec<(String, Versioned)>, Error> {
         let (endpoint, range) = (endpoint.clone(), state::Range::new(prefix, after));
         self.connections.call(move |connection| Box::pin(state::scan(connection, endpoint, range, limit))).await
+    }
+
+    fn leases(&self) -> Option<&dyn Leases> {
+        Some(self)
     }
 
     async fn purge_inbox(&self, endpoint: &EndpointName, before: Timestamp, limit: u32) -> Result<u32, Error> {

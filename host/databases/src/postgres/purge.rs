@@ -14,6 +14,10 @@ use super::{connections::Connection, fault::Fault, text::Text, write::finals};
 const INBOX: &str = "DELETE FROM sprag_inbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM sprag_inbox \
      WHERE endpoint = $1 AND recorded_at < $2 ORDER BY recorded_at LIMIT $3 FOR UPDATE SKIP LOCKED))";
 
+/// A lease lapses after it was taken, so the index gives the few that may be old.
+const LEASES: &str = "DELETE FROM sprag_lease WHERE ctid = ANY (ARRAY(SELECT ctid FROM sprag_lease \
+     WHERE endpoint = $1 AND taken_at < $2 AND expires_at < $2 ORDER BY taken_at LIMIT $3 FOR UPDATE SKIP LOCKED))";
+
 /// Of each kind the oldest; history goes with its event.
 const TRACKING: [(&str, Age); 6] = [
     (
@@ -68,8 +72,12 @@ pub(crate) async fn inbox(
     before: Timestamp,
     limit: u32,
 ) -> Result<u32, Fault> {
-    let gone = connection.execute(INBOX, &[&Text(endpoint), &before.0, &i64::from(limit)]).await?;
-    Ok(u32::try_from(gone).unwrap_or(u32::MAX))
+    let endpoint = Text(endpoint);
+    let gone = connection.execute(INBOX, &[&endpoint, &before.0, &i64::from(limit)]).await?;
+    let gone = u32::try_from(gone).unwrap_or(limit);
+    let room = i64::from(limit.saturating_sub(gone));
+    let lapsed = connection.execute(LEASES, &[&endpoint, &before.0, &room]).await?;
+    Ok(gone.saturating_add(u32::try_from(lapsed).unwrap_or(limit)))
 }
 
 pub(crate) async fn tracking(connection: Connection<'_>, keep: Retention, limit: u32) -> Result<u32, Fault> {

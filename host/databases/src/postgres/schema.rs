@@ -13,10 +13,10 @@ use super::{
 };
 
 /// The version that this binary writes.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 /// What takes the tables from version `n` to `n + 1`, in order.
-const STEPS: [&str; VERSION as usize] = [include_str!("schema_v1.sql")];
+const STEPS: [&str; VERSION as usize] = [include_str!("schema_v1.sql"), include_str!("schema_v2.sql")];
 
 /// `sprag_schema`, which tells the version of the rest.
 const VERSION_TABLE: &str = "CREATE TABLE IF NOT EXISTS sprag_schema (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL);\n";
@@ -28,7 +28,7 @@ const OLDEST_SERVER: i32 = 13;
 const MIGRATION_LOCK: i64 = 0x73_70_72_61_67_00_00_01;
 
 /// Tables and their columns as the store uses them. The check looks at these and not at what else there is.
-const COLUMNS: [(&str, &[(&str, &str)]); 10] = [
+const COLUMNS: [(&str, &[(&str, &str)]); 11] = [
     ("sprag_schema", &[("one", "boolean"), ("version", "integer")]),
     ("sprag_inbox", &[("hash", "bytea"), ("endpoint", "text"), ("message_id", "text"), ("recorded_at", "bigint")]),
     ("sprag_final", &[("hash", "bytea"), ("endpoint", "text"), ("message_id", "text"), ("at", "bigint")]),
@@ -139,10 +139,21 @@ const COLUMNS: [(&str, &[(&str, &str)]); 10] = [
             ("audit", "bigint"),
         ],
     ),
+    (
+        "sprag_lease",
+        &[
+            ("hash", "bytea"),
+            ("endpoint", "text"),
+            ("message_id", "text"),
+            ("owner", "text"),
+            ("taken_at", "bigint"),
+            ("expires_at", "bigint"),
+        ],
+    ),
 ];
 
 /// Keys that arbitrate between hosts. Without one of these two hosts would both win.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("sprag_inbox", "hash"),
     ("sprag_final", "hash"),
     ("sprag_decision", "hash"),
@@ -152,6 +163,7 @@ const KEYS: [(&str, &str); 9] = [
     ("sprag_outbox", "id"),
     ("sprag_action", "target"),
     ("sprag_action", "idempotency_key"),
+    ("sprag_lease", "hash"),
 ];
 
 /// The tables that are the host's.

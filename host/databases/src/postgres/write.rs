@@ -14,7 +14,7 @@ use sprag_core::{
 };
 use sprag_store::{Error, codec, decision};
 
-use super::{connections::Connection, fault::Fault, state::StateChange, text::Text};
+use super::{connections::Connection, fault::Fault, leases::LeaseRow, state::StateChange, text::Text};
 
 /// The database's clock, in milliseconds (P33).
 macro_rules! now {
@@ -54,6 +54,7 @@ pub(crate) struct Prepared {
     pub(crate) outgoing: Vec<OutgoingRow>,
     pub(crate) state: StateChange,
     pub(crate) action: Option<ActionEnd>,
+    pub(crate) lease: Option<LeaseRow>,
     pub(crate) has_unit: bool,
     pub(crate) transaction: Option<TransactionId>,
 }
@@ -278,6 +279,7 @@ impl Prepared {
             outgoing,
             state: StateChange::new(endpoint, write.unit.reads, write.unit.writes),
             action: write.action.map(ActionEnd::new),
+            lease: write.lease.map(|end| LeaseRow::new(endpoint, end)),
             has_unit,
             transaction,
         })
@@ -293,7 +295,8 @@ impl Prepared {
         let ids = self.records.iter().chain(&self.finals).map(|row| &row.hash);
         let decision = self.decision.iter().map(|row| &row.hash);
         let events = self.event.iter().map(|event| &event.hash).chain(self.line.iter().map(|line| &line.event));
-        ids.chain(decision).chain(events).collect()
+        let lease = self.lease.iter().map(|end| &end.hash);
+        ids.chain(decision).chain(events).chain(lease).collect()
     }
 
     /// About as many bytes as it has on the wire.

@@ -8,6 +8,7 @@ use sprag_store::inbox::InboxOf;
 use crate::support::fresh;
 
 sprag_store::store_conformance!(fresh, flavor = "multi_thread");
+sprag_store::lease_conformance!(fresh, flavor = "multi_thread");
 
 mod as_an_inbox {
     use super::*;

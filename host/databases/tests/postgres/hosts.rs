@@ -1,11 +1,16 @@
 //! Several hosts on one database.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use sprag_core::{effect::StoreWrite, run::Version, time::Timestamp};
+use sprag_core::{
+    effect::{LeaseEnd, LeaseEnding, StoreWrite},
+    run::Version,
+    time::Timestamp,
+};
 use sprag_store::{
     Error, Store, Written,
     conformance::sample::{changes, put, record, saw},
+    lease::Leased,
     query::{InboxFilter, Page},
 };
 
@@ -162,4 +167,35 @@ async fn a_purge_waits_for_nobody() {
     assert!(!ask(&store, "free").await.unwrap().own_recorded);
     client.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(store.purge_inbox(&shop(), far, 10).await.unwrap(), 1);
+}
+
+/// Spec 4, mode `lease`: hosts that want the same messages at the same moment share them, and the writes that end their leases go together.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_lease_messages_to_themselves() {
+    let (one, database) = fresh().await;
+    let hosts = [one, Arc::new(open(database.url()).await)];
+    let calls: Vec<_> = (0..200)
+        .map(|n| {
+            let (store, id, owner) = (Arc::clone(&hosts[n % 2]), format!("m-{}", n / 4), format!("owner-{n}"));
+            tokio::spawn(async move {
+                let leases = store.leases().unwrap();
+                let time = Duration::from_secs(60);
+                let leased = leases.acquire(&shop(), &id.as_str().into(), &owner.as_str().into(), time).await.unwrap();
+                // Whoever comes after the end of a lease finds the record.
+                if leased != Leased::Acquired || ask(&store, &id).await.unwrap().own_recorded {
+                    return 0;
+                }
+                let how = LeaseEnding::Over;
+                let lease = LeaseEnd { id: id.as_str().into(), owner: Some(owner.as_str().into()), how };
+                let written = store.write(&shop(), StoreWrite { lease: Some(lease), ..success(&id) }).await.unwrap();
+                assert_eq!(written, Written::Done, "{id}");
+                1
+            })
+        })
+        .collect();
+    let mut runs = 0;
+    for call in calls {
+        runs += call.await.unwrap();
+    }
+    assert_eq!(runs, 50, "each message once");
 }

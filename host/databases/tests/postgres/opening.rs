@@ -6,7 +6,12 @@ use sprag_databases::{
     postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION, schema_sql},
     test_server::{Database, PASSWORD, fresh_database},
 };
-use sprag_store::{Store as _, conformance::sample::record};
+use sprag_store::{
+    Store as _,
+    conformance::sample::record,
+    lease::Leased,
+    query::{InboxFilter, Page},
+};
 
 use crate::support::{ask, options, shop};
 
@@ -124,6 +129,25 @@ async fn a_newer_schema_is_refused_and_an_older_one_needs_leave() {
         let error = refused(options).await;
         assert!(matches!(error, OpenError::Newer { found, known } if found == known + 1), "{error:?}");
     }
+}
+
+/// Tables of the first version get what the second one added, and keep what they have.
+#[tokio::test]
+async fn an_older_schema_is_brought_forward() {
+    let database = fresh_database().await;
+    let client = database.client().await;
+    let first = include_str!("../../src/postgres/schema_v1.sql");
+    let version = "CREATE TABLE sprag_schema (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL); \
+         INSERT INTO sprag_schema (version) VALUES (1); INSERT INTO sprag_inbox VALUES (sha256('x'), 'e', 'm', 7)";
+    client.batch_execute(&format!("{first}{version}")).await.unwrap();
+    let error = refused(strict(&database)).await;
+    assert!(matches!(error, OpenError::Older { found: 1, known: SCHEMA_VERSION }), "{error:?}");
+    let store = PostgresStore::open(options(database.url())).await.unwrap();
+    let leases = store.leases().expect("the store has leases");
+    let leased = leases.acquire(&shop(), &"m".into(), &"a".into(), Duration::from_secs(1)).await.unwrap();
+    assert_eq!(leased, Leased::Acquired);
+    let rows = store.inbox(&InboxFilter::default(), &Page::default()).await.unwrap().items;
+    assert_eq!(rows.len(), 2);
 }
 
 /// Several hosts may start at once.

@@ -616,14 +616,20 @@ pub(crate) static INBOX: Section = Section {
         ),
         key(
             "mode",
-            Kind::Choice(&["record", "transaction"]),
+            Kind::Choice(&["record", "transaction", "lease"]),
             "\"record\"",
-            "record: check before, record after success; transaction: also SQL of handlers, in the transaction that records.",
+            "`record`: check before, record after success. `transaction`: also SQL of handlers, in the transaction that records. `lease`: also keep copies apart that come at once, for sources without sessions.",
+        ),
+        key(
+            "lease",
+            Kind::Duration("1s", "1d"),
+            "\"30s\"",
+            "In mode `lease`: how long a host that died keeps others from its message. A run that takes longer renews it.",
         ),
         key("retention", Kind::Duration("1m", "3650d"), "\"7d\"", "How long a record stays."),
         key("cleanup_interval", Kind::Duration("1s", "30d"), "\"1h\"", "How often old records are purged."),
     ],
-    later: &["lease"],
+    later: &[],
 };
 
 pub(crate) static RETRY: Section = Section {

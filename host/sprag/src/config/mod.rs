@@ -285,6 +285,7 @@ impl StoreRef {
 pub(crate) enum Mode {
     Record,
     Transaction,
+    Lease,
 }
 
 #[derive(Debug, Clone)]
@@ -292,6 +293,8 @@ pub(crate) struct Inbox {
     pub mode: Mode,
     /// The endpoint's own, or another one (P34).
     pub store: StoreRef,
+    /// In mode `lease`: how long one lasts unless it is renewed.
+    pub lease: Duration,
     pub retention: Duration,
     pub cleanup_interval: Duration,
 }

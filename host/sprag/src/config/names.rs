@@ -5,7 +5,7 @@ use std::ops::Range;
 use sprag_core::ids::{EndpointName, EntityName};
 
 use super::{
-    Config, Endpoint, StoreKind, StoreRef, Topology, nearest,
+    Config, Endpoint, Mode, StoreKind, StoreRef, Topology, nearest,
     read::{self, Source},
 };
 
@@ -175,6 +175,21 @@ pub(super) fn check_sql(source: &Source<'_>, config: &Config, places: &Places) {
                 );
                 source.found(None, read::UNKNOWN_NAME, text);
             }
+        }
+    }
+}
+
+/// A session has one holder, which keeps the copies of an event apart already; leases are for sources without sessions (spec 4).
+pub(super) fn check_inboxes(source: &Source<'_>, config: &Config, places: &Places) {
+    for endpoint in &config.endpoints {
+        if endpoint.inbox.as_ref().is_some_and(|inbox| inbox.mode == Mode::Lease) && config.has_sessions(endpoint) {
+            let span = places.endpoints.iter().find(|(name, _)| *name == endpoint.name);
+            let text = format!(
+                "endpoint {:?} has a source with sessions, which keep the copies of a message apart already: `mode = \"lease\"` of its inbox is for \
+                 sources without; take \"record\"",
+                endpoint.name.as_str()
+            );
+            source.found(span.and_then(|(_, span)| span.clone()), read::BAD_VALUE, text);
         }
     }
 }

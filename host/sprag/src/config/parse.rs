@@ -20,7 +20,7 @@ use super::{
     Config, Database, Embedded, Endpoint, Finding, Host, Inbox, Listen, Mode, Queue, ServiceBus, SharedKey, StoreKind,
     StoreRef, Tls, Topic,
     keys::{self, Section},
-    names::{Places, check_names, check_sql, check_stores},
+    names::{Places, check_inboxes, check_names, check_sql, check_stores},
     nearest,
     read::{self, Source, Table, TextOrTable},
     source, units,
@@ -43,6 +43,7 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<Config, Vec<Finding>> {
     check_names(&source, &config, &places);
     check_stores(&source, &config, &places);
     check_sql(&source, &config, &places);
+    check_inboxes(&source, &config, &places);
     let findings = source.into_findings();
     if findings.is_empty() { Ok(config) } else { Err(findings) }
 }
@@ -512,15 +513,20 @@ fn read_endpoint(table: &Table<'_, '_>, places: &mut Places) -> Option<Endpoint>
 fn read_inbox(table: &Table<'_, '_>, otherwise: &StoreRef) -> Inbox {
     let mode = match table.text("mode").as_deref() {
         Some("transaction") => Mode::Transaction,
+        Some("lease") => Mode::Lease,
         _ => Mode::Record,
     };
+    if table.has("lease") && mode != Mode::Lease {
+        table.source.found(table.span_of("lease"), read::BAD_VALUE, "`lease` of an inbox is for `mode = \"lease\"`");
+    }
     let store = table.text("store").map_or_else(|| otherwise.clone(), |name| StoreRef::from_name(&name));
-    if store != *otherwise && mode == Mode::Transaction {
-        let text = "an inbox of mode \"transaction\" is in its endpoint's own store, because both commit in one transaction; leave out `store`";
+    if store != *otherwise && mode != Mode::Record {
+        let text = "an inbox of mode \"transaction\" or \"lease\" is in its endpoint's own store, because both commit in one transaction; leave out `store`";
         table.source.found(table.span_of("store"), read::BAD_VALUE, text);
     }
     Inbox {
         mode,
+        lease: table.duration("lease").expect(DECLARED),
         store,
         retention: table.duration("retention").expect(DECLARED),
         cleanup_interval: table.duration("cleanup_interval").expect(DECLARED),

@@ -196,6 +196,18 @@ fn each_mistake_has_one_clear_message_with_its_place() {
             "[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\npublish = [\"nowhere\"]\n[[queue]]\nname = \"q\"\n",
             "there is no queue \"nowhere\"; add [[queue]]",
         ),
+        (
+            "[[queue]]\nname = \"q\"\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\ninbox = { lease = \"5s\" }\n",
+            "sprag.toml:6:19: `lease` of an inbox is for `mode = \"lease\"` [SPR0104]",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\ninbox = { mode = \"lease\", lease = \"0s\" }\n",
+            "\"0s\" is not between 1s and 1d",
+        ),
+        (
+            "[[queue]]\nname = \"q\"\nrequires_session = true\n[[endpoint]]\nname = \"e\"\nsource = { queue = \"q\" }\ninbox = { mode = \"lease\" }\n",
+            "sprag.toml:5:8: endpoint \"e\" has a source with sessions, which keep the copies of a message apart already",
+        ),
         ("[handler.a]\ngrant = [\"stat\"]\n", "unknown grant \"stat\"; did you mean \"state\"?"),
         (
             "[handler.a]\ngrant = [\"http:api.example.com\"]\n",
@@ -519,4 +531,21 @@ fn what_a_source_on_service_bus_needs() {
     assert_eq!(config.servicebus["prod"].credential.as_deref(), Some("managed-identity"));
     let alone = FAR.replace("store = \"main\"\n", "single_host = true\n");
     assert!(parse::parse(&alone, folder.path()).is_ok(), "who promises to be alone may keep its records here");
+}
+
+/// Spec 4, mode `lease`: for sources without sessions, 30 seconds unless it says otherwise.
+#[test]
+fn an_inbox_with_leases() {
+    let text = |inbox: &str| {
+        format!("[[queue]]\nname = \"q\"\n[[endpoint]]\nname = \"e\"\nsource = {{ queue = \"q\" }}\ninbox = {inbox}\n")
+    };
+    for (written, mode, lease) in [
+        ("{}", Mode::Record, 30),
+        ("{ mode = \"lease\" }", Mode::Lease, 30),
+        ("{ mode = \"lease\", lease = \"90s\" }", Mode::Lease, 90),
+    ] {
+        let config = right(&text(written));
+        let inbox = config.endpoints[0].inbox.as_ref().expect("an inbox");
+        assert_eq!((inbox.mode, inbox.lease), (mode, Duration::from_secs(lease)), "{written}");
+    }
 }

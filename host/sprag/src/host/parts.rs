@@ -132,10 +132,11 @@ impl Parts {
             store_enqueues: is_one_engine,
             is_shared: endpoint.remote.is_some() && !endpoint.single_host,
             concurrency: endpoint.concurrency as usize,
-            inbox: endpoint
-                .inbox
-                .as_ref()
-                .map(|inbox| InboxConfig { retention: inbox.retention, cleanup_interval: inbox.cleanup_interval }),
+            inbox: endpoint.inbox.as_ref().map(|inbox| InboxConfig {
+                retention: inbox.retention,
+                cleanup_interval: inbox.cleanup_interval,
+                lease: (inbox.mode == config::Mode::Lease).then_some(inbox.lease),
+            }),
             sql: endpoint.has_sql().then(|| endpoint.store.name().into()),
             retry: endpoint.retry.clone(),
             host_ended_limit: endpoint.host_ended_limit,

@@ -327,8 +327,17 @@ pub(crate) fn inbox(args: &InboxArgs) -> Outcome {
         "inbox",
         &query,
         "the inbox is empty",
-        &["MESSAGE", "ENDPOINT", "STATE", "RECORDED"],
-        |row: &InboxLine| vec![cell(&row.message_id), cell(&row.endpoint), cell(&row.state), time(row.recorded_at)],
+        &["MESSAGE", "ENDPOINT", "STATE", "RECORDED", "EXPIRES", "OWNER"],
+        |row: &InboxLine| {
+            vec![
+                cell(&row.message_id),
+                cell(&row.endpoint),
+                cell(&row.state),
+                time(row.recorded_at),
+                row.expires_at.map_or_else(|| Cell::from(None::<&str>), time),
+                Cell::from(row.owner.as_ref()),
+            ]
+        },
     )
 }
 

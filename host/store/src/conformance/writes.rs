@@ -44,6 +44,7 @@ pub async fn all_parts_of_a_write_are_there_together(store: &Subject) {
         history: Some(line("event", HistoryKind::Run)),
         unit: sample::unit("stock", "7", "out-1"),
         action: None,
+        lease: None,
     };
     assert_eq!(write(store, whole).await, Written::Done);
 

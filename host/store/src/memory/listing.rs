@@ -13,7 +13,9 @@ use sprag_core::{
 use super::tables::{Event, Standing, Tables};
 use crate::{
     Error,
-    query::{AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, Listing, OutboxListRow, Page},
+    query::{
+        AuditRow, EventFilter, EventRow, FailureGroup, InboxFilter, InboxRow, LeaseRow, Listing, OutboxListRow, Page,
+    },
 };
 
 impl Tables {
@@ -89,9 +91,14 @@ impl Tables {
             .iter()
             .filter(|(name, _)| filter.endpoint.as_ref().is_none_or(|wanted| wanted == *name))
             .flat_map(|(name, endpoint)| {
-                endpoint.inbox.iter().map(move |(id, record)| (record.number, name, id, record.at))
+                let records = endpoint.inbox.iter().map(move |(id, record)| (record.number, name, id, record.at, None));
+                let leases = endpoint.leases.iter().map(move |(id, lease)| {
+                    let row = LeaseRow { owner: lease.owner.clone(), expires_at: lease.until };
+                    (lease.number, name, id, lease.at, Some(row))
+                });
+                records.chain(leases)
             })
-            .filter(|(number, _, id, _)| {
+            .filter(|(number, _, id, _, _)| {
                 below.is_none_or(|below| *number < below)
                     && filter.message_id.as_ref().is_none_or(|wanted| wanted == *id)
             })
@@ -101,10 +108,11 @@ impl Tables {
         let items = part
             .items
             .into_iter()
-            .map(|(_, endpoint, id, at)| InboxRow {
+            .map(|(_, endpoint, id, at, lease)| InboxRow {
                 endpoint: endpoint.clone(),
                 message_id: id.clone(),
                 recorded_at: at,
+                lease,
             })
             .collect();
         Ok(Listing { items, next: part.next })

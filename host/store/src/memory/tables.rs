@@ -9,7 +9,7 @@ use std::{
 use sprag_core::{
     action::{Action, ActionState},
     effect::{ActionResult, ActionWrite, Decision, HistoryLine, OutcomeGuard, OutcomeWrite, StoreWrite},
-    ids::{ActionId, EndpointName, EntityName, EventId, MessageId, SessionId},
+    ids::{ActionId, EndpointName, EntityName, EventId, LeaseOwner, MessageId, SessionId},
     message::Message,
     run::{StateRead, UnitOfWork, Version},
     time::Timestamp,
@@ -34,6 +34,7 @@ pub(super) struct Tables {
 #[derive(Debug, Default)]
 pub(super) struct Endpoint {
     pub(super) inbox: BTreeMap<MessageId, Record>,
+    pub(super) leases: BTreeMap<MessageId, Lease>,
     finals: BTreeMap<MessageId, Timestamp>,
     decisions: BTreeMap<MessageId, (Decision, Timestamp)>,
     state: BTreeMap<String, Versioned>,
@@ -45,6 +46,15 @@ pub(super) struct Endpoint {
 pub(super) struct Record {
     pub(super) at: Timestamp,
     /// Tells apart what was recorded at the same moment.
+    pub(super) number: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) owner: LeaseOwner,
+    /// None: handed off.
+    pub(super) until: Option<Timestamp>,
+    pub(super) at: Timestamp,
     pub(super) number: i64,
 }
 
@@ -77,7 +87,7 @@ pub(super) enum Standing {
 }
 
 impl Tables {
-    fn next(&mut self) -> i64 {
+    pub(super) fn next(&mut self) -> i64 {
         self.counter += 1;
         self.counter
     }
@@ -103,6 +113,9 @@ impl Tables {
     }
 
     pub(super) fn write(&mut self, name: &EndpointName, write: StoreWrite, now: Timestamp) -> Result<Written, Error> {
+        if write.lease.as_ref().is_some_and(|end| !self.may_end(name, end)) {
+            return Err(Error::LeaseLost);
+        }
         let found = self.endpoints.get(name);
         let decided = write
             .decision
@@ -128,6 +141,9 @@ impl Tables {
         }
         let mut number = self.counter;
         let endpoint = self.endpoints.entry(name.clone()).or_default();
+        if let Some(end) = &write.lease {
+            endpoint.end_lease(end, written == Written::Done);
+        }
         if let Some(line) = write.history {
             endpoint.history.entry(line.event_id.clone()).or_default().push(line);
         }
@@ -235,7 +251,8 @@ impl Tables {
         for (_, id) in &old {
             endpoint.inbox.remove(id);
         }
-        u32::try_from(old.len()).expect("no longer than the limit")
+        let lapsed = endpoint.purge_leases(before, limit as usize - old.len());
+        u32::try_from(old.len() + lapsed).expect("no longer than the limit")
     }
 
     pub(super) fn purge_tracking(&mut self, keep: &Retention, limit: u32) -> u32 {

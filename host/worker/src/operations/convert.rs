@@ -15,9 +15,9 @@ pub(super) fn store_error(error: sprag_store::Error) -> Error {
     match error {
         sprag_store::Error::Invalid(text) | sprag_store::Error::Refused(text) => Error::Invalid(text),
         error @ sprag_store::Error::Closed(_) => Error::Full(error.to_string()),
-        error @ (sprag_store::Error::Unavailable(_) | sprag_store::Error::StateConflict) => {
-            Error::Unavailable(error.to_string())
-        }
+        error @ (sprag_store::Error::Unavailable(_)
+        | sprag_store::Error::StateConflict
+        | sprag_store::Error::LeaseLost) => Error::Unavailable(error.to_string()),
     }
 }
 
@@ -96,9 +96,9 @@ pub(super) fn inbox(row: query::InboxRow) -> view::InboxLine {
         endpoint: row.endpoint,
         message_id: row.message_id,
         recorded_at: row.recorded_at.into(),
-        state: "processed".to_owned(),
-        expires_at: None,
-        owner: None,
+        state: if row.lease.is_some() { "in-progress" } else { "processed" }.to_owned(),
+        expires_at: row.lease.as_ref().and_then(|lease| lease.expires_at).map(Into::into),
+        owner: row.lease.map(|lease| lease.owner.to_string()),
     }
 }
 

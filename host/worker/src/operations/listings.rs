@@ -11,7 +11,7 @@ use sprag_store::query;
 use sprag_transport::{Peeked, Transport};
 
 use super::{Host, convert};
-use crate::config::EndpointConfig;
+use crate::config::{EndpointConfig, InboxConfig};
 
 /// A listing over several places: the cursor says which place and, after a colon, where in it.
 struct Cursor {
@@ -417,7 +417,7 @@ pub(super) async fn endpoints(host: &Host) -> Result<view::Listing<view::Endpoin
             requires_session: info.requires_session,
             concurrency: u32::try_from(endpoint.concurrency).unwrap_or(u32::MAX),
             handlers: host.config.listing.of_endpoint(&endpoint.name),
-            inbox: endpoint.inbox.is_some().then(|| "record".to_owned()),
+            inbox: endpoint.inbox.as_ref().map(|inbox| mode(endpoint, inbox).to_owned()),
             active: info.active,
             scheduled: info.scheduled,
             parked: info.parked,
@@ -465,4 +465,13 @@ pub(super) async fn health(host: &Host) -> view::Health {
         note(format!("endpoint {}", endpoint.name), reason);
     }
     view::Health { ready: checks.iter().all(|check| check.ok), checks }
+}
+
+/// The mode of an endpoint's inbox, as configuration names it.
+fn mode(endpoint: &EndpointConfig, inbox: &InboxConfig) -> &'static str {
+    match (inbox.lease, &endpoint.sql) {
+        (Some(_), _) => "lease",
+        (None, Some(_)) => "transaction",
+        (None, None) => "record",
+    }
 }

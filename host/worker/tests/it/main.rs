@@ -12,6 +12,7 @@ mod ends;
 mod far;
 mod handoff;
 mod identity;
+mod lease;
 mod order;
 mod outage;
 mod outgoing;

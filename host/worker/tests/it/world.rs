@@ -107,6 +107,8 @@ pub(crate) struct Setup {
     pub(crate) ready: bool,
     /// Who is told of outcomes.
     pub(crate) resolver: Option<&'static str>,
+    /// The inbox has the mode `lease`, with leases of this length.
+    pub(crate) lease: Option<Duration>,
 }
 
 impl Default for Setup {
@@ -119,6 +121,7 @@ impl Default for Setup {
             retry: None,
             ready: true,
             resolver: None,
+            lease: None,
         }
     }
 }
@@ -401,7 +404,7 @@ impl World {
             store: Arc::clone(&store),
             committer: Arc::clone(&commits) as Arc<dyn Committer>,
             concurrency: setup.concurrency,
-            inbox: Some(InboxConfig::default()),
+            inbox: Some(InboxConfig { lease: setup.lease, ..InboxConfig::default() }),
             retry: setup.retry.clone(),
             host_ended_limit: 3,
             resolver: setup.resolver.map(Into::into),
@@ -446,6 +449,11 @@ impl World {
 
     /// Starts a host as a new process would.
     pub(crate) async fn go(&self) {
+        self.try_go().await.expect("the worker starts");
+    }
+
+    /// The same, for a host that may be refused.
+    pub(crate) async fn try_go(&self) -> Result<(), String> {
         let (sender, stop) = Stop::new();
         let handlers = Arc::new(Scripts(Arc::clone(&self.script)));
         let alive = Arc::downgrade(&handlers);
@@ -458,10 +466,11 @@ impl World {
             counters: Arc::clone(&self.counters),
             clock: clock::now,
         };
-        let worker = Worker::build(config, stop).await.expect("the worker starts");
+        let worker = Worker::build(config, stop).await.map_err(|error| error.to_string())?;
         let task = tokio::spawn(worker.run(GRACE));
         let before = self.running.lock().replace(Running { stop: sender, task, alive });
         assert!(before.is_none(), "one host at a time");
+        Ok(())
     }
 
     /// Tells the host to stop, without waiting for it.
@@ -621,7 +630,8 @@ impl World {
     /// Ids in the inbox that are of this event: its own and its stand-ins'.
     pub(crate) async fn is_recorded(&self, id: &str) -> bool {
         let filter = query::InboxFilter { endpoint: Some(ENDPOINT.into()), message_id: Some(MessageId::from(id)) };
-        !self.store.inbox(&filter, &query::Page::default()).await.expect("the store answers").items.is_empty()
+        let rows = self.store.inbox(&filter, &query::Page::default()).await.expect("the store answers").items;
+        rows.iter().any(|row| row.lease.is_none())
     }
 
     pub(crate) async fn act(&self, kind: ActionKind, event: &str) -> operations::Result<view::Action> {
