@@ -301,7 +301,7 @@ type Record = (i64, u8, i64);
 const INBOX_TABLES: [(&str, &str, &str, &str); 3] = [
     ("inbox", "recorded_at", "message_id", "NULL, NULL"),
     ("event", "recorded_at", "event_id", "NULL, NULL"),
-    ("lease", "taken_at", "message_id", "owner, expires_at"),
+    ("sprag_lease", "taken_at", "message_id", "owner, expires_at"),
 ];
 
 pub(crate) fn inbox(connection: &Connection, filter: &InboxFilter, page: &Page) -> Read<Listing<InboxRow>> {
