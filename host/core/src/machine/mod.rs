@@ -214,6 +214,10 @@ fn carry_out(rules: &Rules, arrival: &Arrival, known: &Known<'_>, decision: &Dec
     if !still || known.state.block.is_some() && own.is_none() {
         return settle_only();
     }
+    if !rules.sessions {
+        // Nothing blocks here, so nothing can have been resolved meanwhile: a retry or a deadline that was not sent yet is sent.
+        return whole();
+    }
     let blocks = decision
         .rest
         .iter()

@@ -146,7 +146,9 @@ pub(crate) async fn write_within(
 ) -> Result<Written, Fault> {
     let one = std::slice::from_ref(write);
     let timeout = statement_timeout.as_millis();
-    connection.batch(&format!("RESET ROLE; SET LOCAL statement_timeout = {timeout}")).await?;
+    connection
+        .batch(&format!("RESET ROLE; SET LOCAL statement_timeout = {timeout}; SET LOCAL lock_timeout = 0"))
+        .await?;
     let standings = claim(connection, one, Around::Nothing).await?;
     if standings.iter().all(|standing| standing.applies()) {
         return match rest(connection, one, &standings).await? {

@@ -147,6 +147,23 @@ async fn a_deadlock_is_a_conflict() {
     assert_eq!(store.write(&sample::endpoint(), write).await.unwrap(), Written::Done);
 }
 
+/// P4: a run that waits for another's lock until its time is over is repeated; it has not failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_waited_for_too_long_is_a_conflict() {
+    let (store, _database) = fresh().await;
+    let (a, b) = (store.begin(&sample::endpoint()).await.unwrap(), store.begin(&sample::endpoint()).await.unwrap());
+    let touch =
+        |time| Statement { time, ..statement("UPDATE account SET balance = balance + 1 WHERE name = 'ada'", vec![]) };
+    store.statement(a, touch(Duration::from_secs(10))).await.unwrap();
+    let waited = store.statement(b, touch(Duration::from_millis(200))).await;
+    assert_eq!(waited, Err(StatementError::Conflict));
+    let mut write = sample::record(&["m"]);
+    write.unit.transaction = Some(b);
+    assert!(matches!(store.write(&sample::endpoint(), write.clone()).await, Err(Error::StateConflict)));
+    write.unit.transaction = Some(a);
+    assert_eq!(store.write(&sample::endpoint(), write).await.unwrap(), Written::Done);
+}
+
 /// A role that could reach the host's tables is refused when the store is opened.
 #[tokio::test]
 async fn a_role_with_rights_on_the_hosts_tables_is_refused() {

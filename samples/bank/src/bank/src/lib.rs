@@ -50,7 +50,10 @@ fn open(bank: &sql::Database, Account { account, cents }: Account) -> Result<Suc
 
 fn transfer(bank: &sql::Database, it: Transfer) -> Result<Success, Failure> {
     let Transfer { from, to, cents } = &it;
-    for (account, cents) in [(from, -cents), (to, *cents)] {
+    let mut changes = [(from, -cents), (to, *cents)];
+    // Everybody takes the accounts in one order, so that no two transfers wait for each other.
+    changes.sort_by_key(|(account, _)| account.as_str());
+    for (account, cents) in changes {
         let changed = bank.execute(
             "UPDATE account SET cents = cents + $1 WHERE name = $2",
             &[cents.into(), account.as_str().into()],
