@@ -19,10 +19,9 @@ mod outbox;
 mod purge;
 mod schema;
 mod state;
-mod text;
+pub(crate) mod text;
 mod tls;
-mod together;
-mod write;
+pub(crate) mod write;
 
 use std::time::Duration;
 
@@ -42,9 +41,10 @@ use sprag_store::{
 pub use options::{OpenError, Options, Url};
 pub use schema::{VERSION as SCHEMA_VERSION, schema_sql};
 
+use crate::together::Together;
+
 use check::Asked;
 use connections::Connections;
-use together::Together;
 use write::Prepared;
 
 /// A store on a PostgreSQL database. Cheap to clone.

@@ -1,0 +1,4 @@
+//! The store on SQL Server.
+
+mod conformance;
+mod support;
