@@ -56,20 +56,20 @@ const EVENT_ROW: &str =
 const EVENT_VALUES: usize = 23;
 
 /// What the new outcome leaves unsaid stays.
-const EVENT_CHANGES: &str = "message_id = COALESCE(v.message_id, event.message_id), source_id = COALESCE(v.source_id, event.source_id), \
-     session_id = COALESCE(v.session_id, event.session_id), \
-     message_key = CASE WHEN v.message_id IS NULL THEN event.message_key ELSE v.message_key END, \
-     source_key = CASE WHEN v.source_id IS NULL THEN event.source_key ELSE v.source_key END, \
-     session_key = COALESCE(v.session_key, event.session_key), \
-     event_type = CASE WHEN v.event_type = '' THEN event.event_type ELSE v.event_type END, outcome = v.outcome, reason = v.reason, \
-     error_kind = v.error_kind, error_text = v.error_text, attempts = v.attempts, handler = COALESCE(v.handler, event.handler), \
-     digest = COALESCE(v.digest, event.digest), enqueued_at = CASE WHEN v.enqueued_at = 0 THEN event.enqueued_at ELSE v.enqueued_at END, \
-     noted_at = v.noted_at, kept_session = CASE WHEN v.kept_header IS NULL THEN event.kept_session ELSE v.kept_session END, \
-     kept_header = COALESCE(v.kept_header, event.kept_header), kept_body = COALESCE(v.kept_body, event.kept_body)";
+const EVENT_CHANGES: &str = "message_id = COALESCE(v.message_id, e.message_id), source_id = COALESCE(v.source_id, e.source_id), \
+     session_id = COALESCE(v.session_id, e.session_id), \
+     message_key = CASE WHEN v.message_id IS NULL THEN e.message_key ELSE v.message_key END, \
+     source_key = CASE WHEN v.source_id IS NULL THEN e.source_key ELSE v.source_key END, \
+     session_key = COALESCE(v.session_key, e.session_key), \
+     event_type = CASE WHEN v.event_type = '' THEN e.event_type ELSE v.event_type END, outcome = v.outcome, reason = v.reason, \
+     error_kind = v.error_kind, error_text = v.error_text, attempts = v.attempts, handler = COALESCE(v.handler, e.handler), \
+     digest = COALESCE(v.digest, e.digest), enqueued_at = CASE WHEN v.enqueued_at = 0 THEN e.enqueued_at ELSE v.enqueued_at END, \
+     noted_at = v.noted_at, kept_session = CASE WHEN v.kept_header IS NULL THEN e.kept_session ELSE v.kept_session END, \
+     kept_header = COALESCE(v.kept_header, e.kept_header), kept_body = COALESCE(v.kept_body, e.kept_body)";
 
 /// When an outcome may replace a stored one, by the name of its guard.
 const GUARDS: [(&str, &str); 3] = [
-    ("newer", concat!(" OR (event.attempts <= v.attempts AND event.outcome NOT IN ", finals!(), ")")),
+    ("newer", concat!(" OR (e.attempts <= v.attempts AND e.outcome NOT IN ", finals!(), ")")),
     ("if-absent", ""),
     ("resubmitted", " OR 1 = 1"),
 ];
@@ -213,8 +213,8 @@ impl<'a> Rest<'a> {
                 let table = script.table(EVENT_ROW, part.iter().map(|event| event_row(event)));
                 script.add(
                     &format!(
-                        "UPDATE #event SET {EVENT_CHANGES} FROM {table} AS v({EVENT_COLUMNS}) \
-                         WHERE event.hash = v.hash AND (event.outcome IS NULL{condition}); \
+                        "UPDATE e SET {EVENT_CHANGES} FROM #event AS e INNER JOIN {table} AS v({EVENT_COLUMNS}) ON e.hash = v.hash \
+                         WHERE e.outcome IS NULL{condition}; \
                          INSERT INTO #event ({EVENT_COLUMNS}) SELECT {EVENT_COLUMNS} FROM {table} AS v({EVENT_COLUMNS}) \
                          WHERE NOT EXISTS (SELECT 1 FROM #event AS t WHERE t.hash = v.hash) ORDER BY v.hash;"
                     ),
@@ -236,8 +236,9 @@ impl<'a> Rest<'a> {
             let table = script.table("(CAST(? AS binary(32)), ?, ?, ?, ?)", part.iter().map(row));
             script.add(
                 &format!(
-                    "UPDATE #event SET noted_at = CASE WHEN event.outcome IS NULL AND event.noted_at < v.noted_at THEN v.noted_at \
-                     ELSE event.noted_at END FROM {table} AS v(hash, endpoint, event_id, noted_at, id_key) WHERE event.hash = v.hash; \
+                    "UPDATE e SET noted_at = CASE WHEN e.outcome IS NULL AND e.noted_at < v.noted_at THEN v.noted_at ELSE e.noted_at END \
+                     FROM #event AS e INNER JOIN {table} AS v(hash, endpoint, event_id, noted_at, id_key) ON e.hash = v.hash \
+                     WHERE v.noted_at IS NOT NULL; \
                      INSERT INTO #event (hash, endpoint, event_id, event_type, attempts, enqueued_at, noted_at, id_key) \
                      SELECT v.hash, v.endpoint, v.event_id, '', 0, 0, v.noted_at, v.id_key \
                      FROM {table} AS v(hash, endpoint, event_id, noted_at, id_key) \

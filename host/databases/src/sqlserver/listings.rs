@@ -134,7 +134,7 @@ fn group_key(row: &EventRow) -> String {
 /// An event's columns, for [`read_event`].
 const EVENT: &str = "e.hash, e.endpoint, e.event_id, e.message_id, e.source_id, e.session_id, e.event_type, e.outcome, e.reason, e.error_kind, \
      e.error_text, e.attempts, e.handler, e.digest, e.enqueued_at, e.noted_at, CASE WHEN e.kept_header IS NULL THEN 0 ELSE 1 END, \
-     (SELECT COUNT_BIG(*) FROM #history AS h WHERE h.event = e.hash AND h.kind = 'duplicate'), \
+     (SELECT COUNT(*) FROM #history AS h WHERE h.event = e.hash AND h.kind = 'duplicate'), \
      (SELECT o.action_id FROM #open_action AS o WHERE o.target = e.hash)";
 
 fn failure(row: &Row, first: usize) -> Result<Option<Failure>, Fault> {
@@ -351,7 +351,7 @@ async fn alike(connection: &mut Connection, filter: &EventFilter) -> Result<Vec<
         "CASE WHEN CHARINDEX(NCHAR(10), e.error_text) > 0 THEN LEFT(e.error_text, CHARINDEX(NCHAR(10), e.error_text) - 1) ELSE COALESCE(e.error_text, '') END"
     };
     let sql = format!(
-        "SELECT g.endpoint, g.event_type, g.kind, g.line, COUNT_BIG(*), MIN(g.noted_at), MAX(g.noted_at) FROM \
+        "SELECT g.endpoint, g.event_type, g.kind, g.line, COUNT(*), MIN(g.noted_at), MAX(g.noted_at) FROM \
          (SELECT e.endpoint, e.event_type, COALESCE(e.error_kind, '') AS kind, {what} AS line, e.noted_at FROM #event AS e \
          WHERE e.outcome = 'failed'{conditions}) AS g GROUP BY g.endpoint, DATALENGTH(g.endpoint), g.event_type, DATALENGTH(g.event_type), \
          g.kind, DATALENGTH(g.kind), g.line, DATALENGTH(g.line)"

@@ -21,7 +21,7 @@ mod schema;
 mod script;
 mod state;
 mod tls;
-mod wire;
+pub(crate) mod wire;
 mod write;
 
 use std::time::Duration;

@@ -12,7 +12,7 @@ use super::{
     connections::{Connection, OpenFault},
     fault::{DUPLICATE_OBJECT, Fault},
     options::OpenError,
-    script::{Names, Script, binary, number, optional_text, text},
+    script::{Names, Script, binary, number, optional_number, optional_text, text},
 };
 
 /// The version that this binary writes.
@@ -40,7 +40,7 @@ const INBOX: [&str; 2] = [
         binary!(),
         " NOT NULL, MessageId nvarchar(512) ",
         binary!(),
-        " NOT NULL, CreatedAtUtc datetime2(7) NOT NULL CONSTRAINT [DF_{table}_CreatedAtUtc] DEFAULT SYSUTCDATETIME(), \
+        " NOT NULL, CreatedAtUtc datetime2 NOT NULL CONSTRAINT [DF_{table}_CreatedAtUtc] DEFAULT SYSUTCDATETIME(), \
          CONSTRAINT [PK_{table}] PRIMARY KEY NONCLUSTERED (IdentityHash))"
     ),
     "CREATE CLUSTERED INDEX [IX_{table}_CreatedAtUtc] ON #inbox (CreatedAtUtc)",
@@ -387,9 +387,8 @@ struct Column {
     collation: Option<String>,
 }
 
-const COLUMNS: &str = "SELECT c.name, y.name, c.max_length, c.collation_name FROM sys.columns AS c \
-     INNER JOIN sys.tables AS t ON t.object_id = c.object_id INNER JOIN sys.schemas AS s ON s.schema_id = t.schema_id \
-     INNER JOIN sys.types AS y ON y.user_type_id = c.user_type_id WHERE s.name = ? AND t.name = ?";
+const COLUMNS: &str = "SELECT c.COLUMN_NAME, c.DATA_TYPE, c.CHARACTER_MAXIMUM_LENGTH, c.COLLATION_NAME FROM INFORMATION_SCHEMA.COLUMNS AS c \
+     WHERE c.TABLE_SCHEMA = ? AND c.TABLE_NAME = ?";
 const KEYS: &str = "SELECT i.index_id, c.name FROM sys.indexes AS i INNER JOIN sys.tables AS t ON t.object_id = i.object_id \
      INNER JOIN sys.schemas AS s ON s.schema_id = t.schema_id \
      INNER JOIN sys.index_columns AS k ON k.object_id = i.object_id AND k.index_id = i.index_id \
@@ -455,10 +454,12 @@ async fn columns_of(
     let rows = connection.rows(Script::of(names, COLUMNS, vec![schema.into(), table.into()])).await?;
     let mut columns = BTreeMap::new();
     for row in rows {
-        let kind = text(&row, 1)?.to_ascii_lowercase();
-        let bytes = number(&row, 2)?;
-        let length = if bytes > 0 && kind == "nvarchar" { bytes / 2 } else { bytes };
-        columns.insert(text(&row, 0)?, Column { kind, length, collation: optional_text(&row, 3)? });
+        let column = Column {
+            kind: text(&row, 1)?.to_ascii_lowercase(),
+            length: optional_number(&row, 2)?.unwrap_or(0),
+            collation: optional_text(&row, 3)?,
+        };
+        columns.insert(text(&row, 0)?, column);
     }
     Ok(columns)
 }
@@ -492,7 +493,7 @@ mod tests {
             let start = batches.find(&format!("CREATE TABLE {name} (")).unwrap_or_else(|| panic!("{name}"));
             let body = &batches[start..start + batches[start..].find("\n)").or(batches[start..].find(";\n")).unwrap()];
             for (column, kind) in columns {
-                let kind = kind.name().replace("datetime2", "datetime2(7)");
+                let kind = kind.name();
                 assert!(body.contains(&format!("{column} {kind} ")), "{name}: {column} {kind} in {body}");
             }
         }

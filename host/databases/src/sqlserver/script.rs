@@ -29,7 +29,7 @@ const TICKS_A_MILLISECOND: i64 = 10_000;
 /// The database's clock, in milliseconds since 1970 (P33).
 macro_rules! now {
     () => {
-        "DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2(7)), SYSUTCDATETIME())"
+        "DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2), SYSUTCDATETIME())"
     };
 }
 pub(crate) use now;

@@ -25,16 +25,16 @@ use tokio_rustls::{
 
 /// Of a packet: type, status, length (two bytes, with the header), process, number, window.
 pub(crate) const HEADER: usize = 8;
-const GREETING: u8 = 0x12;
-const ANSWER: u8 = 0x04;
-const LAST: u8 = 0x01;
+pub(crate) const GREETING: u8 = 0x12;
+pub(crate) const ANSWER: u8 = 0x04;
+pub(crate) const LAST: u8 = 0x01;
 /// Longer than any greeting.
 const MOST_GREETING: usize = 4_096;
 
-const ENCRYPT_OFF: u8 = 0;
-const ENCRYPT_ON: u8 = 1;
-const ENCRYPT_NOT_SUPPORTED: u8 = 2;
-const ENCRYPT_REQUIRED: u8 = 3;
+pub(crate) const ENCRYPT_OFF: u8 = 0;
+pub(crate) const ENCRYPT_ON: u8 = 1;
+pub(crate) const ENCRYPT_NOT_SUPPORTED: u8 = 2;
+pub(crate) const ENCRYPT_REQUIRED: u8 = 3;
 
 /// What a connection is opened with.
 pub(crate) struct Tls {
@@ -52,6 +52,12 @@ pub(crate) enum Error {
 
 /// A TCP connection that the pool can look at while the driver has it.
 pub(crate) struct Socket(Arc<TcpStream>);
+
+impl Socket {
+    pub(crate) fn new(tcp: Arc<TcpStream>) -> Self {
+        Self(tcp)
+    }
+}
 
 /// Looks at a connection that nobody uses.
 pub(crate) struct Pulse(Arc<TcpStream>);
@@ -71,7 +77,7 @@ pub(crate) async fn open(host: &str, port: u16, tls: Option<&Tls>) -> Result<(Wi
     let pulse = Pulse(Arc::clone(&tcp));
     let mut socket = Socket(tcp);
     let wanted = if tls.is_some() { ENCRYPT_ON } else { ENCRYPT_NOT_SUPPORTED };
-    socket.write_all(&greeting(wanted)).await?;
+    socket.write_all(&greeting(GREETING, wanted)).await?;
     socket.flush().await?;
     let answer = read_greeting(&mut socket).await?;
     let inner = match (tls, offered(&answer)?) {
@@ -84,7 +90,7 @@ pub(crate) async fn open(host: &str, port: u16, tls: Option<&Tls>) -> Result<(Wi
 }
 
 /// Version, encryption, no instance, no thread, one conversation.
-fn greeting(encryption: u8) -> Vec<u8> {
+pub(crate) fn greeting(kind: u8, encryption: u8) -> Vec<u8> {
     const OPTIONS: [(u8, &[u8]); 5] = [(0, &[0; 6]), (1, &[0]), (2, &[0]), (3, &[0; 4]), (4, &[0])];
     let mut body = Vec::new();
     let mut offset = OPTIONS.len() * 5 + 1;
@@ -98,10 +104,10 @@ fn greeting(encryption: u8) -> Vec<u8> {
     for (token, value) in OPTIONS {
         body.extend_from_slice(if token == 1 { std::slice::from_ref(&encryption) } else { value });
     }
-    packet(GREETING, &body)
+    packet(kind, &body)
 }
 
-fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = (HEADER + body.len()) as u16;
     let mut packet = vec![kind, LAST, 0, 0, 0, 0, 1, 0];
     packet[2..4].copy_from_slice(&length.to_be_bytes());
@@ -118,7 +124,8 @@ async fn read_greeting(socket: &mut Socket) -> io::Result<Vec<u8>> {
     let mut answer = vec![0; HEADER];
     socket.read_exact(&mut answer).await?;
     let length = usize::from(u16::from_be_bytes([answer[2], answer[3]]));
-    if answer[0] != ANSWER || answer[1] & LAST == 0 || !(HEADER..=MOST_GREETING).contains(&length) {
+    // Engines answer as one answers, or as one greets.
+    if !matches!(answer[0], ANSWER | GREETING) || answer[1] & LAST == 0 || !(HEADER..=MOST_GREETING).contains(&length) {
         return Err(strange("its greeting is none"));
     }
     answer.resize(length, 0);
@@ -127,7 +134,7 @@ async fn read_greeting(socket: &mut Socket) -> io::Result<Vec<u8>> {
 }
 
 /// What a greeting says of encryption.
-fn offered(packet: &[u8]) -> io::Result<u8> {
+pub(crate) fn offered(packet: &[u8]) -> io::Result<u8> {
     let body = &packet[HEADER..];
     let mut at = 0;
     loop {
@@ -143,11 +150,11 @@ fn offered(packet: &[u8]) -> io::Result<u8> {
 }
 
 async fn handshake(socket: Socket, tls: &Tls) -> Result<TlsStream<InPackets>, Error> {
-    let io = InPackets { socket, done: false, header: [0; HEADER], read: 0, left: 0, out: Vec::new() };
+    let io = InPackets::new(socket);
     let connector = TlsConnector::from(Arc::clone(&tls.config));
     match connector.connect(tls.name.clone(), io).await {
         Ok(mut stream) => {
-            stream.get_mut().0.done = true;
+            stream.get_mut().0.end();
             Ok(stream)
         }
         // The network's own troubles keep their name.
@@ -194,7 +201,7 @@ impl AsyncWrite for Socket {
 }
 
 /// Until the handshake is done its bytes travel in packets of the greeting; after that, as they are.
-struct InPackets {
+pub(crate) struct InPackets {
     socket: Socket,
     done: bool,
     header: [u8; HEADER],
@@ -206,6 +213,15 @@ struct InPackets {
 }
 
 impl InPackets {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self { socket, done: false, header: [0; HEADER], read: 0, left: 0, out: Vec::new() }
+    }
+
+    /// The handshake is over.
+    pub(crate) fn end(&mut self) {
+        self.done = true;
+    }
+
     fn poll_out(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
             let count = ready!(Pin::new(&mut self.socket).poll_write(context, &self.out))?;

@@ -14,6 +14,7 @@ mod database;
 mod folder;
 mod programs;
 mod server;
+pub mod tds;
 
 pub use database::{Database, fresh_database};
 pub use server::{Server, Setup};
