@@ -104,8 +104,11 @@ async fn create_one(
         return Ok(Err(ActionRefused::NoSuchEvent));
     }
     if let Some(row) = connection.row(of(OPEN)).await? {
-        let open =
-            ActionRefused::Open { id: ActionId(number(&row, 0)?), kind: named(&row, 1, action_of)?, by: text(&row, 2)? };
+        let open = ActionRefused::Open {
+            id: ActionId(number(&row, 0)?),
+            kind: named(&row, 1, action_of)?,
+            by: text(&row, 2)?,
+        };
         return Ok(Err(open));
     }
     let values = vec![
@@ -156,10 +159,7 @@ pub(crate) async fn of_key(connection: &mut Connection, key: &str) -> Result<Opt
 }
 
 /// The actions that each of these entries accepted.
-pub(crate) async fn of_audit(
-    connection: &mut Connection,
-    audit: &[i64],
-) -> Result<HashMap<i64, Vec<Action>>, Fault> {
+pub(crate) async fn of_audit(connection: &mut Connection, audit: &[i64]) -> Result<HashMap<i64, Vec<Action>>, Fault> {
     let names = connection.names();
     let mut found: HashMap<i64, Vec<Action>> = HashMap::new();
     for part in audit.chunks(rows_together(1)) {

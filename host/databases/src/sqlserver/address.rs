@@ -80,14 +80,29 @@ impl Address {
             "hostnameincertificate" => self.certificate_name = Some(value).filter(|it| !it.is_empty()),
             "integratedsecurity" | "trustedconnection" => {
                 if value.eq_ignore_ascii_case("sspi") || yes(key, &value)? {
-                    return Err(wrong("Integrated Security is not supported: the address names a login and its password"));
+                    return Err(wrong(
+                        "Integrated Security is not supported: the address names a login and its password",
+                    ));
                 }
             }
             // What only other drivers need.
-            "persistsecurityinfo" | "multipleactiveresultsets" | "connecttimeout" | "connectiontimeout"
-            | "commandtimeout" | "pooling" | "minpoolsize" | "maxpoolsize" | "multisubnetfailover"
-            | "applicationintent" | "packetsize" | "workstationid" => {}
-            _ => return Err(wrong("the database's address has a setting that is not known, or a secret with an unquoted ; in it")),
+            "persistsecurityinfo"
+            | "multipleactiveresultsets"
+            | "connecttimeout"
+            | "connectiontimeout"
+            | "commandtimeout"
+            | "pooling"
+            | "minpoolsize"
+            | "maxpoolsize"
+            | "multisubnetfailover"
+            | "applicationintent"
+            | "packetsize"
+            | "workstationid" => {}
+            _ => {
+                return Err(wrong(
+                    "the database's address has a setting that is not known, or a secret with an unquoted ; in it",
+                ));
+            }
         }
         Ok(())
     }
@@ -106,7 +121,8 @@ impl Address {
             Some((host, _)) => host,
             None => host,
         };
-        self.host = if matches!(host.trim(), "." | "(local)") { "localhost".to_owned() } else { host.trim().to_owned() };
+        self.host =
+            if matches!(host.trim(), "." | "(local)") { "localhost".to_owned() } else { host.trim().to_owned() };
         Ok(())
     }
 
@@ -147,15 +163,16 @@ fn key(text: &str) -> String {
 type Pairs = Vec<(String, String)>;
 
 fn of_url(rest: &str) -> Result<Pairs, OpenError> {
-    let text = |part: &str| {
-        percent_decode_str(part).decode_utf8().map(|text| text.into_owned()).map_err(|_| wrong(SHAPE))
-    };
+    let text =
+        |part: &str| percent_decode_str(part).decode_utf8().map(|text| text.into_owned()).map_err(|_| wrong(SHAPE));
     let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, database) = base.split_once('/').unwrap_or((base, ""));
     let (login, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let (name, port) = match host.strip_prefix('[') {
-        Some(six) => six.split_once(']').map(|(name, port)| (name, port.strip_prefix(':'))).ok_or_else(|| wrong(SHAPE))?,
+        Some(six) => {
+            six.split_once(']').map(|(name, port)| (name, port.strip_prefix(':'))).ok_or_else(|| wrong(SHAPE))?
+        }
         None => host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port))),
     };
     let server = match port {
@@ -240,7 +257,11 @@ mod tests {
             "data source=db.example,1444; database={shop one}; UID=me; pwd=\"p@;ss\"; trust_cert=true; app=x",
         ] {
             let address = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!((address.at().as_str(), address.database.as_deref()), ("db.example:1444", Some("shop one")), "{text}");
+            assert_eq!(
+                (address.at().as_str(), address.database.as_deref()),
+                ("db.example:1444", Some("shop one")),
+                "{text}"
+            );
             assert_eq!((address.user.as_str(), address.password.as_str()), ("me", "p@;ss"), "{text}");
             assert_eq!((address.encrypt, address.trust_any, address.application.as_str()), (true, true, "x"), "{text}");
         }

@@ -51,8 +51,7 @@ const DECISION_ROW: &str = "(CAST(? AS binary(32)), ?, ?, ?, ?)";
 /// The columns of `event`, and as many places.
 const EVENT_COLUMNS: &str = "hash, endpoint, event_id, message_id, source_id, session_id, event_type, outcome, reason, error_kind, error_text, attempts, \
      handler, digest, enqueued_at, noted_at, kept_session, kept_header, kept_body, id_key, message_key, source_key, session_key";
-const EVENT_ROW: &str =
-    "(CAST(? AS binary(32)), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const EVENT_ROW: &str = "(CAST(? AS binary(32)), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const EVENT_VALUES: usize = 23;
 
 /// What the new outcome leaves unsaid stays.
@@ -74,8 +73,7 @@ const GUARDS: [(&str, &str); 3] = [
     ("resubmitted", " OR 1 = 1"),
 ];
 
-const LINE_COLUMNS: &str =
-    "event, kind, noted_at, message_id, outcome, attempt, started_at, took, handler, digest, reason, error_kind, error_text, by_whom";
+const LINE_COLUMNS: &str = "event, kind, noted_at, message_id, outcome, attempt, started_at, took, handler, digest, reason, error_kind, error_text, by_whom";
 const LINE_ROW: &str = "(CAST(? AS binary(32)), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const LINE_VALUES: usize = 14;
 
@@ -171,13 +169,7 @@ async fn claim(connection: &mut Connection, names: &Names, batch: &[Prepared]) -
 }
 
 fn decision_row<'a>(row: &&'a DecisionRow) -> Vec<Value<'a>> {
-    vec![
-        (&row.hash).into(),
-        (&row.endpoint).into(),
-        (&row.message_id).into(),
-        row.outcome.into(),
-        (&row.rest).into(),
-    ]
+    vec![(&row.hash).into(), (&row.endpoint).into(), (&row.message_id).into(), row.outcome.into(), (&row.rest).into()]
 }
 
 fn id_row<'a>(row: &&'a IdRow) -> Vec<Value<'a>> {
@@ -252,7 +244,9 @@ impl<'a> Rest<'a> {
             let mut script = Script::new(names);
             let table = script.table(LINE_ROW, part.iter().map(|line| line_row(line)));
             script.add(
-                &format!("INSERT INTO #history ({LINE_COLUMNS}) SELECT {LINE_COLUMNS} FROM {table} AS v({LINE_COLUMNS});"),
+                &format!(
+                    "INSERT INTO #history ({LINE_COLUMNS}) SELECT {LINE_COLUMNS} FROM {table} AS v({LINE_COLUMNS});"
+                ),
                 vec![],
             );
             self.scripts.push(script);

@@ -69,10 +69,7 @@ pub(crate) fn outcome_of(name: &str) -> Result<sprag_core::outcome::Outcome, Fau
 }
 
 /// Answers in the order of the questions. A row that cannot be read fails its own question only.
-pub(crate) async fn check(
-    connection: &mut Connection,
-    asked: Vec<Asked>,
-) -> Result<Vec<Result<Answer, Fault>>, Fault> {
+pub(crate) async fn check(connection: &mut Connection, asked: Vec<Asked>) -> Result<Vec<Result<Answer, Fault>>, Fault> {
     let names = connection.names();
     let mut script = Script::new(&names);
     let values = |(n, it): (usize, &Asked)| {

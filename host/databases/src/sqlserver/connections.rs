@@ -129,7 +129,8 @@ impl Connections {
     ) -> Result<T, OpenError> {
         let permit = self.permit().await.map_err(|error| OpenError::Unavailable(error.to_string()))?;
         let connection = self.connect().await.map_err(|error| self.0.peer.no_connection(&error))?;
-        let mut lease = Lease { connections: self.clone(), connection: Some(connection), ended_well: false, _permit: permit };
+        let mut lease =
+            Lease { connections: self.clone(), connection: Some(connection), ended_well: false, _permit: permit };
         let result = work(lease.connection()).await;
         lease.ended_well = result.is_ok();
         result.map_err(|fault| match fault {
@@ -149,7 +150,12 @@ impl Connections {
 
     async fn lend(&self) -> Result<Lease, Error> {
         let permit = self.permit().await?;
-        let lease = |connection| Lease { connections: self.clone(), connection: Some(connection), ended_well: false, _permit: permit };
+        let lease = |connection| Lease {
+            connections: self.clone(),
+            connection: Some(connection),
+            ended_well: false,
+            _permit: permit,
+        };
         if let Some(connection) = self.idle() {
             return Ok(lease(connection));
         }
@@ -320,7 +326,7 @@ impl Connection {
     async fn rows_once(&mut self, script: &Script<'_>) -> Result<Vec<Row>, Fault> {
         let query = query(script);
         let client = &mut self.client;
-        bounded(self.patience, async { Ok(query.query(client).await?.into_results().await?) })
+        bounded(self.patience, async { query.query(client).await?.into_results().await })
             .await
             .map(|answers| answers.into_iter().flatten().collect())
     }
@@ -345,7 +351,7 @@ impl Connection {
     /// Statements without values, as a batch: what begins or ends a transaction, and what makes tables.
     pub(crate) async fn batch(&mut self, text: &str) -> Result<(), Fault> {
         let client = &mut self.client;
-        bounded(self.patience, async { Ok(client.simple_query(text).await?.into_results().await?) }).await.map(drop)
+        bounded(self.patience, async { client.simple_query(text).await?.into_results().await }).await.map(drop)
     }
 
     pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
@@ -360,11 +366,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the transaction as the work in it ended. An error of COMMIT itself says nothing about whether it took place (P5).
+    /// Ends the transaction as the work in it ended. A COMMIT without an answer says nothing about whether it took place (P5).
     pub(crate) async fn end<T>(&mut self, result: Result<T, Fault>) -> Result<T, Fault> {
+        let result = match result {
+            Ok(value) => self.batch("COMMIT TRANSACTION").await.map(|()| value),
+            Err(fault) => Err(fault),
+        };
         match result {
             Ok(value) => {
-                self.batch("COMMIT TRANSACTION").await?;
                 self.in_transaction = false;
                 Ok(value)
             }

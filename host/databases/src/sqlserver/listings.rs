@@ -248,7 +248,9 @@ pub(crate) async fn find_events(connection: &mut Connection, id: &str) -> Result
     );
     script.add(&sql, vec![]);
     let mut found = connection.rows(script).await?.iter().map(read_event).collect::<Result<Vec<_>, _>>()?;
-    found.sort_by(|a, b| (a.endpoint.as_str(), a.outcome.event_id.as_str()).cmp(&(b.endpoint.as_str(), b.outcome.event_id.as_str())));
+    found.sort_by(|a, b| {
+        (a.endpoint.as_str(), a.outcome.event_id.as_str()).cmp(&(b.endpoint.as_str(), b.outcome.event_id.as_str()))
+    });
     Ok(found)
 }
 
@@ -404,8 +406,7 @@ pub(crate) async fn inbox(
     Ok(Listing { items: items.into_iter().map(|(_, row)| row).collect(), next })
 }
 
-const AUDIT: &str =
-    "SELECT TOP (?) id, noted_at, by_whom, verb, endpoint, target, reason, events FROM #audit WHERE id < ? ORDER BY id DESC";
+const AUDIT: &str = "SELECT TOP (?) id, noted_at, by_whom, verb, endpoint, target, reason, events FROM #audit WHERE id < ? ORDER BY id DESC";
 
 pub(crate) async fn audit(connection: &mut Connection, page: Page) -> Result<Listing<AuditRow>, Fault> {
     let limit = limit(&page)?;

@@ -30,8 +30,7 @@ pub(crate) const ACCEPT_SLOT: i64 = 2;
 pub(crate) const STATE_SLOT: i64 = 16;
 pub(crate) const STATE_SLOTS: i64 = 128;
 
-const VERSION_TABLE: &str =
-    "CREATE TABLE #schema_version (one bigint NOT NULL PRIMARY KEY, version bigint NOT NULL)";
+const VERSION_TABLE: &str = "CREATE TABLE #schema_version (one bigint NOT NULL PRIMARY KEY, version bigint NOT NULL)";
 
 /// As NimBus makes it (`reference/nimbus-barewire.md` 1.15), so that both may use one.
 const INBOX: [&str; 2] = [
@@ -101,7 +100,14 @@ const TABLES: [(&str, Columns, &[&str]); 13] = [
     ("final", &[("hash", Hash), ("endpoint", ANY), ("message_id", ANY), ("noted_at", Number)], &["hash"]),
     (
         "decision",
-        &[("hash", Hash), ("endpoint", ANY), ("message_id", ANY), ("outcome", WORD), ("rest", BLOB), ("noted_at", Number)],
+        &[
+            ("hash", Hash),
+            ("endpoint", ANY),
+            ("message_id", ANY),
+            ("outcome", WORD),
+            ("rest", BLOB),
+            ("noted_at", Number),
+        ],
         &["hash"],
     ),
     (
@@ -249,14 +255,16 @@ fn inbox(names: &Names) -> impl Iterator<Item = String> {
 
 /// The statements of a step.
 fn statements(step: &str) -> impl Iterator<Item = &str> {
-    step.split(";\n").map(|text| {
-        // Comments stand before a statement.
-        let mut rest = text.trim();
-        while rest.starts_with("--") {
-            rest = rest.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
-        }
-        rest
-    }).filter(|text| !text.is_empty())
+    step.split(";\n")
+        .map(|text| {
+            // Comments stand before a statement.
+            let mut rest = text.trim();
+            while rest.starts_with("--") {
+                rest = rest.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
+            }
+            rest
+        })
+        .filter(|text| !text.is_empty())
 }
 
 /// The rows to stand in line at.
@@ -465,12 +473,7 @@ async fn columns_of(
 }
 
 /// The columns of each unique key, as text.
-async fn keys_of(
-    connection: &mut Connection,
-    names: &Names,
-    schema: &str,
-    table: &str,
-) -> Result<Vec<String>, Fault> {
+async fn keys_of(connection: &mut Connection, names: &Names, schema: &str, table: &str) -> Result<Vec<String>, Fault> {
     let rows = connection.rows(Script::of(names, KEYS, vec![schema.into(), table.into()])).await?;
     let mut keys: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     for row in rows {
@@ -489,7 +492,8 @@ mod tests {
     fn the_check_knows_every_column_that_is_made() {
         let batches = schema_sql(&Options::new("")).unwrap().join(";\n");
         for (table, columns, _) in TABLES {
-            let name = if table == "inbox" { "[nimbus].[InboxMessages]".to_owned() } else { format!("[sprag].[{table}]") };
+            let name =
+                if table == "inbox" { "[nimbus].[InboxMessages]".to_owned() } else { format!("[sprag].[{table}]") };
             let start = batches.find(&format!("CREATE TABLE {name} (")).unwrap_or_else(|| panic!("{name}"));
             let body = &batches[start..start + batches[start..].find("\n)").or(batches[start..].find(";\n")).unwrap()];
             for (column, kind) in columns {
@@ -501,7 +505,8 @@ mod tests {
 
     #[test]
     fn statements_are_split_and_comments_left_out() {
-        let found: Vec<&str> = statements("-- a; b\n-- c\nCREATE TABLE x (\n  y int\n);\nCREATE INDEX i ON x (y);\n").collect();
+        let found: Vec<&str> =
+            statements("-- a; b\n-- c\nCREATE TABLE x (\n  y int\n);\nCREATE INDEX i ON x (y);\n").collect();
         assert_eq!(found, ["CREATE TABLE x (\n  y int\n)", "CREATE INDEX i ON x (y)"]);
         assert!(STEPS.iter().flat_map(|step| statements(step)).all(|text| text.starts_with("CREATE ")));
     }

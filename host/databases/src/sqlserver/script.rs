@@ -15,7 +15,10 @@ use tiberius::{
 
 use crate::postgres::text::{Text, read, written};
 
-use super::{fault::Fault, options::{OpenError, Options}};
+use super::{
+    fault::Fault,
+    options::{OpenError, Options},
+};
 
 /// Values in one statement: the server's limit is 2,100.
 const MOST_VALUES: usize = 2_000;
@@ -52,9 +55,11 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(options: &Options) -> Result<Self, OpenError> {
-        for (what, name) in
-            [("schema", &options.schema), ("inbox_schema", &options.inbox_schema), ("inbox_table", &options.inbox_table)]
-        {
+        for (what, name) in [
+            ("schema", &options.schema),
+            ("inbox_schema", &options.inbox_schema),
+            ("inbox_table", &options.inbox_table),
+        ] {
             // 112, so that the names that NimBus derives fit into the server's 128.
             let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                 && (1..=112).contains(&name.len())
@@ -370,7 +375,8 @@ mod tests {
     #[test]
     fn statements_go_together_as_long_as_there_are_places() {
         let names = names();
-        let script = |count: usize| Script::of(&names, &"?;".repeat(count), (0..count as i64).map(Value::from).collect());
+        let script =
+            |count: usize| Script::of(&names, &"?;".repeat(count), (0..count as i64).map(Value::from).collect());
         let all = together(vec![script(2), script(2), script(MOST_VALUES - 4), script(1)]);
         assert_eq!(all.iter().map(|script| script.values.len()).collect::<Vec<_>>(), [MOST_VALUES, 1]);
         assert!(all[0].text.starts_with("@P1;@P2;@P3;@P4;@P5;"), "{}", &all[0].text[..40]);

@@ -282,10 +282,8 @@ pub(crate) async fn scan(
     let rows = connection.rows(script).await?;
     rows.iter()
         .map(|row| {
-            let value = Versioned {
-                value: Bytes::copy_from_slice(script::bytes(row, 0)?),
-                version: Version(number(row, 2)?),
-            };
+            let value =
+                Versioned { value: Bytes::copy_from_slice(script::bytes(row, 0)?), version: Version(number(row, 2)?) };
             Ok((unescaped(script::bytes(row, 1)?)?, value))
         })
         .collect()
@@ -304,7 +302,21 @@ mod tests {
 
     #[test]
     fn a_range_is_what_starts_with_the_prefix() {
-        let keys = ["", "p", "p/", "p/\0", "p/\0\0", "p/\u{1}", "p/\u{1}\0", "p/\u{2}", "p/a", "p/\u{10FFFF}", "p0", "q", "\0"];
+        let keys = [
+            "",
+            "p",
+            "p/",
+            "p/\0",
+            "p/\0\0",
+            "p/\u{1}",
+            "p/\u{1}\0",
+            "p/\u{2}",
+            "p/a",
+            "p/\u{10FFFF}",
+            "p0",
+            "q",
+            "\0",
+        ];
         for prefix in keys {
             for after in keys.map(Some).into_iter().chain([None]) {
                 let range = Range::new(prefix, after);
@@ -320,7 +332,8 @@ mod tests {
 
     #[test]
     fn keys_come_back_in_their_order() {
-        let mut keys = ["", "\0", "\0\0", "\u{1}", "\u{1}\0", "\u{2}", "a", "a\0", "a\0b", "a\u{1}", "ab", "\u{10FFFF}"];
+        let mut keys =
+            ["", "\0", "\0\0", "\u{1}", "\u{1}\0", "\u{2}", "a", "a\0", "a\0b", "a\u{1}", "ab", "\u{10FFFF}"];
         keys.sort_unstable();
         for pair in keys.windows(2) {
             let (one, other) = (escaped(pair[0].as_bytes()), escaped(pair[1].as_bytes()));

@@ -6,11 +6,7 @@ use tokio_rustls::rustls::{ClientConfig, crypto::ring, pki_types::ServerName, ve
 
 use crate::trust::{self, NoTrust, Unchecked};
 
-use super::{
-    address::Address,
-    options::OpenError,
-    wire::Tls,
-};
+use super::{address::Address, options::OpenError, wire::Tls};
 
 /// None: nothing is encrypted.
 pub(crate) fn of(address: &Address) -> Result<Option<Tls>, OpenError> {
@@ -32,7 +28,8 @@ pub(crate) fn of(address: &Address) -> Result<Option<Tls>, OpenError> {
         })?)
     };
     let name = address.certificate_name.clone().unwrap_or_else(|| address.host.clone());
-    let name = ServerName::try_from(name)
-        .map_err(|_| OpenError::Options("the server's name in the address cannot be that of a certificate".to_owned()))?;
+    let name = ServerName::try_from(name).map_err(|_| {
+        OpenError::Options("the server's name in the address cannot be that of a certificate".to_owned())
+    })?;
     Ok(Some(Tls { config: Arc::new(builder.with_no_client_auth()), name }))
 }

@@ -57,9 +57,7 @@ pub(crate) struct Keyed {
 impl Keyed {
     fn new(row: Event) -> Self {
         let own = row.event_id.0.as_str();
-        let other = |id: Option<&Text<MessageId>>| {
-            id.map(|id| id.0.as_str()).filter(|id| *id != own).map(digest_key)
-        };
+        let other = |id: Option<&Text<MessageId>>| id.map(|id| id.0.as_str()).filter(|id| *id != own).map(digest_key);
         Self {
             id_key: digest_key(own),
             message_key: other(row.message_id.as_ref()),

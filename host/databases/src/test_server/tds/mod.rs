@@ -136,6 +136,17 @@ impl Fake {
         &self.database
     }
 
+    /// Carries a batch out as an administrator would.
+    pub async fn batch(&self, text: &str) {
+        let client = self.database.client().await;
+        for statement in translate::translate(text, &[]).unwrap_or_else(|problem| panic!("{text}: {problem}")) {
+            client.batch_execute(&statement.sql).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+            for column in &statement.declared {
+                session::declare(&client, column).await.expect("the set-up has a table for it");
+            }
+        }
+    }
+
     /// The next statement that holds this text goes wrong, after `before` others that do not.
     pub fn plan(&self, text: &str, before: u32, trouble: Trouble) {
         self.shared.planned.lock().troubles.push((text.to_owned(), before, trouble));

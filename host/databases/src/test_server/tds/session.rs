@@ -12,7 +12,8 @@ use tokio_postgres::{Client, NoTls, error::SqlState, types::ToSql};
 use tokio_rustls::TlsAcceptor;
 
 use crate::sqlserver::wire::{
-    ANSWER, ENCRYPT_NOT_SUPPORTED, ENCRYPT_ON, ENCRYPT_REQUIRED, GREETING, HEADER, InPackets, Socket, greeting, offered, packet,
+    ANSWER, ENCRYPT_NOT_SUPPORTED, ENCRYPT_ON, ENCRYPT_REQUIRED, GREETING, HEADER, InPackets, Socket, greeting,
+    offered, packet,
 };
 
 use super::{
@@ -80,8 +81,16 @@ async fn converse(tcp: TcpStream, shared: Arc<Shared>) -> std::io::Result<()> {
             }
         }
     }));
-    let mut session =
-        Session { shared, postgres, messages, stream: Box::new(writing), transaction: 0, numbers: 1, failed: false, _reader: reader };
+    let mut session = Session {
+        shared,
+        postgres,
+        messages,
+        stream: Box::new(writing),
+        transaction: 0,
+        numbers: 1,
+        failed: false,
+        _reader: reader,
+    };
     let mut out = Writer::default();
     out.login_ack();
     out.done(false);
@@ -106,7 +115,8 @@ impl Drop for Guard {
 /// The connection to PostgreSQL of who may come in.
 async fn log_in(shared: &Shared, kind: u8, body: &[u8]) -> Option<Client> {
     let login = read_login(body).ok().filter(|_| kind == LOGIN)?;
-    let known = login.user == USER && login.password == PASSWORD && shared.postgres.contains(&format!("/{}?", login.database));
+    let known =
+        login.user == USER && login.password == PASSWORD && shared.postgres.contains(&format!("/{}?", login.database));
     if !known {
         return None;
     }
@@ -176,7 +186,11 @@ impl Session {
             self.fail(*number, &mut out).await;
             out.error(*number, text);
         }
-        if call.is_some() { out.done_call(result.is_err()) } else { out.done(result.is_err()) }
+        if call.is_some() {
+            out.done_call(result.is_err())
+        } else {
+            out.done(result.is_err())
+        }
         match trouble {
             Some(Trouble::Silence) => {
                 // Until the client has had enough.
@@ -299,7 +313,12 @@ impl Session {
             let prepared = self.postgres.prepare_typed(&statement.sql, &types).await?;
             let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
             if prepared.columns().is_empty() {
-                return Ok((Vec::new(), prepared.columns().len(), self.postgres.execute(&prepared, &values).await?, prepared));
+                return Ok((
+                    Vec::new(),
+                    prepared.columns().len(),
+                    self.postgres.execute(&prepared, &values).await?,
+                    prepared,
+                ));
             }
             let rows = self.postgres.query(&prepared, &values).await?;
             let count = rows.len() as u64;
@@ -321,16 +340,9 @@ impl Session {
             }
         }
         for declared in &statement.declared {
-            self.declare(declared).await?;
+            declare(&self.postgres, declared).await.map_err(|error| self.refusal(&error))?;
         }
         Ok(count)
-    }
-
-    async fn declare(&self, column: &Declared) -> Result<(), Refusal> {
-        let Declared { schema, table, column, kind, length, collation } = column;
-        let sql = "INSERT INTO sys.declared VALUES ($1, $2, $3, $4, $5, $6)";
-        let noted = self.postgres.execute(sql, &[schema, table, column, kind, length, collation]).await;
-        noted.map(drop).map_err(|error| self.refusal(&error))
     }
 
     /// PostgreSQL's error as SQL Server's.
@@ -350,10 +362,21 @@ impl Session {
             "42501" => 262,
             "22001" => 2628,
             _ => {
-                eprintln!("the fake SQL Server has no number for {}: {error}: {:?}", SqlState::code(state), error.as_db_error());
+                eprintln!(
+                    "the fake SQL Server has no number for {}: {error}: {:?}",
+                    SqlState::code(state),
+                    error.as_db_error()
+                );
                 50_000
             }
         };
         Refusal(number, format!("Fehler {number}"))
     }
+}
+
+/// Notes how a column was declared.
+pub(super) async fn declare(client: &Client, column: &Declared) -> Result<(), tokio_postgres::Error> {
+    let Declared { schema, table, column, kind, length, collation } = column;
+    let sql = "INSERT INTO sys.declared VALUES ($1, $2, $3, $4, $5, $6)";
+    client.execute(sql, &[schema, table, column, kind, length, collation]).await.map(drop)
 }

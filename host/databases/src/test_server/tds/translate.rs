@@ -27,14 +27,49 @@ pub(super) struct Declared {
 }
 
 const KEYWORDS: [&str; 38] = [
-    "SELECT", "FROM", "WHERE", "AND", "OR", "NOT", "EXISTS", "IN", "IS", "NULL", "AS", "ON", "INNER", "LEFT", "JOIN", "ORDER", "BY",
-    "GROUP", "DESC", "ASC", "UNION", "ALL", "CASE", "WHEN", "THEN", "ELSE", "END", "INSERT", "INTO", "VALUES", "UPDATE", "SET",
-    "DELETE", "TOP", "OUTPUT", "RETURNING", "LIMIT", "USING",
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "AND",
+    "OR",
+    "NOT",
+    "EXISTS",
+    "IN",
+    "IS",
+    "NULL",
+    "AS",
+    "ON",
+    "INNER",
+    "LEFT",
+    "JOIN",
+    "ORDER",
+    "BY",
+    "GROUP",
+    "DESC",
+    "ASC",
+    "UNION",
+    "ALL",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "INSERT",
+    "INTO",
+    "VALUES",
+    "UPDATE",
+    "SET",
+    "DELETE",
+    "TOP",
+    "OUTPUT",
+    "RETURNING",
+    "LIMIT",
+    "USING",
 ];
 /// Words of T-SQL that are never names here, so that their use is refused and not taken for a column.
 const REFUSED: [&str; 22] = [
-    "MERGE", "WAITFOR", "EXEC", "EXECUTE", "DECLARE", "OPENJSON", "CROSS", "OUTER", "APPLY", "PIVOT", "RIGHT", "FULL", "HAVING",
-    "DISTINCT", "OVER", "NEXT", "GOTO", "RETURN", "TRY", "CATCH", "WITH", "OFFSET",
+    "MERGE", "WAITFOR", "EXEC", "EXECUTE", "DECLARE", "OPENJSON", "CROSS", "OUTER", "APPLY", "PIVOT", "RIGHT", "FULL",
+    "HAVING", "DISTINCT", "OVER", "NEXT", "GOTO", "RETURN", "TRY", "CATCH", "WITH", "OFFSET",
 ];
 /// By their names here and there.
 const FUNCTIONS: [(&str, &str); 11] = [
@@ -113,7 +148,10 @@ fn one(statement: &[Token], types: &[String]) -> Result<Statement> {
     Ok(Statement { sql, places: writer.places, declared: Vec::new() })
 }
 
-/// Hints about locks are left out: PostgreSQL's readers wait for nobody, and what passes over locked rows is not shown here.
+/// In place of the hints: rows that somebody else is at are passed over.
+const PASSING: &str = "\u{1}passing";
+
+/// Reads the hints, of which two are known, and only together.
 fn without_hints(tokens: &[Token]) -> Result<Vec<Token>> {
     let mut out = Vec::new();
     let mut rest = tokens;
@@ -133,6 +171,7 @@ fn without_hints(tokens: &[Token]) -> Result<Vec<Token>> {
         if !both {
             return Err("READPAST goes together with READCOMMITTEDLOCK".to_owned());
         }
+        out.push(Token::Name(PASSING.to_owned()));
         rest = &more[end + 1..];
     }
     Ok(out)
@@ -210,15 +249,19 @@ impl Writer<'_> {
     /// What stands between two parentheses, or the whole statement.
     fn level(&mut self, tokens: &[Token]) -> Result<String> {
         let mut out = String::new();
-        let (mut limit, mut assigns, mut at) = (None, false, 0);
+        let (mut limit, mut passing, mut assigns, mut at) = (None, false, false, 0);
         while at < tokens.len() {
             let token = &tokens[at];
             let (text, used) = match token {
-                Token::Name(name) if token.is("TOP") && self.follows(tokens, at, '(') => {
+                Token::Name(_) if token.is("TOP") && self.follows(tokens, at, '(') => {
                     let end = closing(tokens, at + 1)?;
                     limit = Some(self.level(&tokens[at + 2..end])?);
-                    let _ = name;
                     (String::new(), end + 1 - at)
+                }
+                Token::Name(name) if name == PASSING => {
+                    // What is deleted is chosen by the inner statement, which has passed over what is locked.
+                    passing = tokens[0].is("SELECT");
+                    (String::new(), 1)
                 }
                 Token::Name(_) | Token::Quoted(_) => {
                     assigns = if token.is("SET") { true } else { assigns && !token.is("FROM") && !token.is("WHERE") };
@@ -234,7 +277,8 @@ impl Writer<'_> {
                 Token::Sign(sign) => (sign.to_string(), 1),
                 Token::Global(name) => return Err(format!("@@{name} is not known here")),
             };
-            let glued = matches!(token, Token::Sign('.' | '(' | ')' | ',' | '=' | '<' | '>')) || out.ends_with(['.', '(', '<', '>']);
+            let glued = matches!(token, Token::Sign('.' | '(' | ')' | ',' | '=' | '<' | '>'))
+                || out.ends_with(['.', '(', '<', '>']);
             if !out.is_empty() && !text.is_empty() && !glued {
                 out.push(' ');
             }
@@ -243,6 +287,9 @@ impl Writer<'_> {
         }
         if let Some(limit) = limit {
             out.push_str(&format!(" LIMIT {limit}"));
+        }
+        if passing {
+            out.push_str(" FOR UPDATE SKIP LOCKED");
         }
         Ok(out)
     }
@@ -288,7 +335,8 @@ impl Writer<'_> {
             text.push_str(&format!(".{next}"));
             used += 2;
         }
-        if let (false, Some(Token::Sign('=')), Some(Token::Place(place))) = (assigns, tokens.get(at + used), tokens.get(at + used + 1))
+        if let (false, Some(Token::Sign('=')), Some(Token::Place(place))) =
+            (assigns, tokens.get(at + used), tokens.get(at + used + 1))
             && self.types.get(place - 1).is_some_and(|kind| kind.starts_with("nvarchar"))
         {
             let place = self.place(*place)?;
@@ -360,11 +408,15 @@ fn create(tokens: &[Token]) -> Result<Statement> {
     let plain = |sql| Ok(Statement { sql, places: Vec::new(), declared: Vec::new() });
     match tokens {
         [schema, Token::Quoted(name)] if schema.is("SCHEMA") => plain(format!("CREATE SCHEMA \"{name}\"")),
-        [table, Token::Quoted(schema), Token::Sign('.'), Token::Quoted(name), Token::Sign('('), rest @ .., Token::Sign(')')]
-            if table.is("TABLE") =>
-        {
-            create_table(schema, name, rest)
-        }
+        [
+            table,
+            Token::Quoted(schema),
+            Token::Sign('.'),
+            Token::Quoted(name),
+            Token::Sign('('),
+            rest @ ..,
+            Token::Sign(')'),
+        ] if table.is("TABLE") => create_table(schema, name, rest),
         [clustered, index, rest @ ..] if clustered.is("CLUSTERED") && index.is("INDEX") => create_index(rest),
         [index, rest @ ..] if index.is("INDEX") => create_index(rest),
         other => Err(format!("CREATE {:?} is not known", other.first())),
@@ -372,8 +424,14 @@ fn create(tokens: &[Token]) -> Result<Statement> {
 }
 
 fn create_index(tokens: &[Token]) -> Result<Statement> {
-    let [Token::Name(name) | Token::Quoted(name), on, Token::Quoted(schema), Token::Sign('.'), Token::Quoted(table), columns @ ..] =
-        tokens
+    let [
+        Token::Name(name) | Token::Quoted(name),
+        on,
+        Token::Quoted(schema),
+        Token::Sign('.'),
+        Token::Quoted(table),
+        columns @ ..,
+    ] = tokens
     else {
         return Err("an index is on columns of a table".to_owned());
     };
@@ -405,7 +463,14 @@ fn create_table(schema: &str, table: &str, parts: &[Token]) -> Result<Statement>
         }
         out.push(text);
         let column = column.clone();
-        declared.push(Declared { schema: schema.into(), table: table.into(), column, kind: kind.name, length: kind.length, collation });
+        declared.push(Declared {
+            schema: schema.into(),
+            table: table.into(),
+            column,
+            kind: kind.name,
+            length: kind.length,
+            collation,
+        });
     }
     let sql = format!("CREATE TABLE \"{schema}\".\"{table}\" ({})", out.join(", "));
     Ok(Statement { sql, places: Vec::new(), declared })
@@ -477,7 +542,7 @@ mod tests {
         for (here, there, places) in [
             (
                 "SELECT TOP (@P1) a.b FROM [s].[t] AS a WITH (READPAST, READCOMMITTEDLOCK) WHERE a.c = @P2 ORDER BY a.b DESC",
-                r#"SELECT "a"."b" FROM "s"."t" AS "a" WHERE rtrim("a"."c", ' ')=rtrim($2, ' ') ORDER BY "a"."b" DESC LIMIT $1"#,
+                r#"SELECT "a"."b" FROM "s"."t" AS "a" WHERE rtrim("a"."c", ' ')=rtrim($2, ' ') ORDER BY "a"."b" DESC LIMIT $1 FOR UPDATE SKIP LOCKED"#,
                 vec![1, 2],
             ),
             (
