@@ -7,12 +7,13 @@ use std::{
 
 use sprag_store::{Answer, Error, Written};
 
+use crate::together::{Shared, Waiting};
+
 use super::{
     batch,
     check::{self as questions, Asked},
     connections::Connections,
     fault::Fault,
-    together::{Shared, Waiting},
     write::{Key, Prepared},
 };
 

@@ -21,10 +21,9 @@ mod purge;
 mod schema;
 mod sql;
 mod state;
-mod text;
+pub(crate) mod text;
 mod tls;
-mod together;
-mod write;
+pub(crate) mod write;
 
 use std::time::Duration;
 
@@ -46,10 +45,11 @@ use sprag_store::{
 pub use options::{OpenError, Options, Url};
 pub use schema::{VERSION as SCHEMA_VERSION, schema_sql};
 
+use crate::together::Together;
+
 use check::Asked;
 use connections::Connections;
 use sql::Transactions;
-use together::Together;
 use write::Prepared;
 
 /// A store on a PostgreSQL database. Cheap to clone.

@@ -1,6 +1,8 @@
 //! What a store on PostgreSQL is opened with, and every way that opening can fail.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
+
+pub use crate::url::Url;
 
 /// How to reach the database and how to use it.
 #[derive(Debug, Clone)]
@@ -23,7 +25,7 @@ pub struct Options {
 impl Options {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: Url(url.into()),
+            url: Url::new(url),
             extra_roots: Vec::new(),
             pool_size: 16,
             auto_create_table: true,
@@ -31,22 +33,6 @@ impl Options {
             sql_role: None,
             connect_timeout: Duration::from_secs(5),
         }
-    }
-}
-
-/// A database's address with what is needed to get in. It is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Url(String);
-
-impl Url {
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
     }
 }
 

@@ -20,7 +20,7 @@ const MARK: char = '\u{10FFFF}';
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Text<S>(pub(crate) S);
 
-fn written(text: &str) -> Cow<'_, str> {
+pub(crate) fn written(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', MARK]) {
         return Cow::Borrowed(text);
     }
@@ -35,7 +35,7 @@ fn written(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn read(text: &str) -> String {
+pub(crate) fn read(text: &str) -> String {
     if !text.contains(MARK) {
         return text.to_owned();
     }

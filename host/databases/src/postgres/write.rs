@@ -162,7 +162,7 @@ fn guard_name(guard: OutcomeGuard) -> &'static str {
 }
 
 impl DecisionRow {
-    fn new(endpoint: &EndpointName, decision: Decision) -> Result<Self, Error> {
+    pub(crate) fn new(endpoint: &EndpointName, decision: Decision) -> Result<Self, Error> {
         let rest = decision::encode(decision.attempt, &decision.rest);
         Ok(Self {
             hash: message_key(endpoint, &decision.message_id),
@@ -175,7 +175,7 @@ impl DecisionRow {
 }
 
 impl Event {
-    fn new(endpoint: &EndpointName, outcome: OutcomeWrite) -> Result<Self, Error> {
+    pub(crate) fn new(endpoint: &EndpointName, outcome: OutcomeWrite) -> Result<Self, Error> {
         let (kept_header, kept_body) = outcome.keep.as_deref().map(encoded).transpose()?.unzip();
         let (error_kind, error_text) = outcome.error.map(|error| (Text(error.kind), Text(error.text))).unzip();
         Ok(Self {
@@ -204,7 +204,7 @@ impl Event {
 }
 
 impl Line {
-    fn new(endpoint: &EndpointName, line: HistoryLine) -> Self {
+    pub(crate) fn new(endpoint: &EndpointName, line: HistoryLine) -> Self {
         let (error_kind, error_text) = line.error.map(|error| (Text(error.kind), Text(error.text))).unzip();
         Self {
             event: event_key(endpoint, &line.event_id),
@@ -228,7 +228,7 @@ impl Line {
 }
 
 impl OutgoingRow {
-    fn new(endpoint: &EndpointName, event_id: Option<&EventId>, outgoing: Outgoing) -> Result<Self, Error> {
+    pub(crate) fn new(endpoint: &EndpointName, event_id: Option<&EventId>, outgoing: Outgoing) -> Result<Self, Error> {
         let (header, body) = encoded(&outgoing.message)?;
         Ok(Self {
             endpoint: Text(endpoint.clone()),
@@ -244,7 +244,7 @@ impl OutgoingRow {
 }
 
 impl ActionEnd {
-    fn new(end: ActionWrite) -> Self {
+    pub(crate) fn new(end: ActionWrite) -> Self {
         let (state, text) = match end.result {
             ActionResult::Applied { text } => ("applied", text),
             ActionResult::Conflict { text } => ("conflict", text),

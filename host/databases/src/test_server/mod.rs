@@ -17,6 +17,7 @@ mod database;
 mod folder;
 mod programs;
 mod server;
+pub mod tds;
 
 pub use cosmos::{Cosmos, KEY as COSMOS_KEY, cosmos};
 pub use database::{Database, fresh_database};

@@ -561,15 +561,15 @@ pub(crate) static STORE: Section = Section {
     keys: &[
         required(
             "kind",
-            Kind::Choice(&["postgres", "cosmos"]),
+            Kind::Choice(&["postgres", "sqlserver", "cosmos"]),
             "\"postgres\"",
-            "What it is. cosmos holds inboxes only (`inbox = { store = NAME }`).",
+            "What it is. sqlserver has neither `mode = \"transaction\"` nor `lease` yet; cosmos holds inboxes only (`inbox = { store = NAME }`).",
         ),
         required(
             "url",
             Kind::Secret,
             "\"env:DATABASE_URL\"",
-            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full, AccountEndpoint=...;AccountKey=... on Cosmos DB.",
+            "Where it is and who asks: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full; mssql://USER:PASSWORD@HOST/DATABASE; AccountEndpoint=...;AccountKey=... on Cosmos DB.",
         ),
         optional(
             "pool",

@@ -164,6 +164,7 @@ pub(crate) struct ServiceBus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoreKind {
     Postgres,
+    SqlServer,
     /// Inboxes only.
     Cosmos,
 }

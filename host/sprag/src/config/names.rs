@@ -144,7 +144,12 @@ pub(super) fn check_sql(source: &Source<'_>, config: &Config, places: &Places) {
             }
             StoreRef::Named(store) => {
                 let Some(database) = config.stores.get(store) else { continue };
-                if database.sql_role.is_none() {
+                if database.kind != StoreKind::Postgres {
+                    let text = format!(
+                        "endpoint {name:?} has an inbox of mode \"transaction\", which [store.{store}] cannot have: the embedded engine and PostgreSQL have SQL for handlers"
+                    );
+                    source.found(span, read::BAD_VALUE, text);
+                } else if database.sql_role.is_none() {
                     let text = format!(
                         "endpoint {name:?} has an inbox of mode \"transaction\", so [store.{store}] needs `sql_role`: the database's role that handlers' SQL is \
                          carried out as, without rights on the host's tables"
@@ -187,6 +192,17 @@ pub(super) fn check_inboxes(source: &Source<'_>, config: &Config, places: &Place
             let text = format!(
                 "endpoint {:?} has a source with sessions, which keep the copies of a message apart already: `mode = \"lease\"` of its inbox is for \
                  sources without; take \"record\"",
+                endpoint.name.as_str()
+            );
+            source.found(span.and_then(|(_, span)| span.clone()), read::BAD_VALUE, text);
+        }
+        if let StoreRef::Named(store) = &endpoint.store
+            && endpoint.inbox.as_ref().is_some_and(|inbox| inbox.mode == Mode::Lease)
+            && config.stores.get(store).is_some_and(|database| database.kind != StoreKind::Postgres)
+        {
+            let span = places.endpoints.iter().find(|(name, _)| *name == endpoint.name);
+            let text = format!(
+                "endpoint {:?} has an inbox of mode \"lease\", which [store.{store}] cannot have: the embedded engine and PostgreSQL have leases",
                 endpoint.name.as_str()
             );
             source.found(span.and_then(|(_, span)| span.clone()), read::BAD_VALUE, text);

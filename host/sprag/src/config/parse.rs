@@ -160,6 +160,7 @@ fn read_store(name: &str, table: &Table<'_, '_>, base: &Path) -> Option<Database
         table.source.found(table.span(), read::BAD_VALUE, text);
     }
     let kind = match table.text("kind").as_deref() {
+        Some("sqlserver") => StoreKind::SqlServer,
         Some("cosmos") => StoreKind::Cosmos,
         _ => StoreKind::Postgres,
     };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sprag_databases::{
     cosmos::{self, Account, CosmosInbox},
     postgres::{self, PostgresStore},
+    sqlserver::{self, SqlServerStore},
 };
 use sprag_store::{Store, inbox::Inbox};
 
@@ -52,6 +53,19 @@ impl From<postgres::OpenError> for Problem {
     }
 }
 
+impl From<sqlserver::OpenError> for Problem {
+    fn from(error: sqlserver::OpenError) -> Self {
+        use sqlserver::OpenError as E;
+        let text = error.to_string();
+        match error {
+            E::Unreachable { .. } | E::Unavailable(_) => Self::Away(text),
+            E::Options(_) => Self::Options(text),
+            E::Schema(_) | E::Older { .. } => Self::Schema(text),
+            _ => Self::Other(text),
+        }
+    }
+}
+
 impl From<cosmos::OpenError> for Problem {
     fn from(error: cosmos::OpenError) -> Self {
         use cosmos::OpenError as E;
@@ -70,6 +84,10 @@ pub(super) async fn open(config: &Config, name: &str, database: &Database) -> Re
     let opened = match database.kind {
         StoreKind::Postgres => {
             let opened = PostgresStore::open(postgres_options(config, name, database)).await;
+            opened.map(|store| Opened::Store(Arc::new(store))).map_err(Problem::from)
+        }
+        StoreKind::SqlServer => {
+            let opened = SqlServerStore::open(sqlserver_options(config, name, database)).await;
             opened.map(|store| Opened::Store(Arc::new(store))).map_err(Problem::from)
         }
         StoreKind::Cosmos => match cosmos_options(database) {
@@ -98,6 +116,10 @@ pub(crate) async fn look(config: &Config, name: &str, database: &Database) -> Re
             let options = postgres_options(config, name, database);
             PostgresStore::open(postgres::Options { auto_create_table: false, ..options }).await.map(drop)?;
         }
+        StoreKind::SqlServer => {
+            let options = sqlserver_options(config, name, database);
+            SqlServerStore::open(sqlserver::Options { auto_create_table: false, ..options }).await.map(drop)?;
+        }
         StoreKind::Cosmos => {
             let options = cosmos_options(database)?;
             CosmosInbox::open(cosmos::Options { auto_create_container: false, ..options }).await.map(drop)?;
@@ -113,6 +135,15 @@ fn postgres_options(config: &Config, name: &str, database: &Database) -> postgre
         sql_role: database.sql_role.clone(),
         auto_create_table: database.auto_create_table,
         ..postgres::Options::new(database.url.clone())
+    }
+}
+
+fn sqlserver_options(config: &Config, name: &str, database: &Database) -> sqlserver::Options {
+    sqlserver::Options {
+        extra_roots: database.authorities.clone(),
+        pool_size: config.pool(name, database) as usize,
+        auto_create_table: database.auto_create_table,
+        ..sqlserver::Options::new(database.url.clone())
     }
 }
 

@@ -1,0 +1,5 @@
+//! The suite that every store passes.
+
+use crate::support::fresh;
+
+sprag_store::store_conformance!(fresh, flavor = "multi_thread");
