@@ -148,9 +148,9 @@ fn on_the_embedded_engine_every_transfer_is_booked_once() {
 
 async fn prepare() -> (Database, String) {
     let database = fresh_database().await;
-    let role = format!("handlers_{}", database.name());
+    let role = database.role().await;
     let sql = format!(
-        "CREATE ROLE {role} NOLOGIN; {} GRANT SELECT, INSERT, UPDATE, DELETE ON account, report, statement TO {role};",
+        "{} GRANT SELECT, INSERT, UPDATE, DELETE ON account, report, statement TO {role};",
         sample("tables.sql")
     );
     database.client().await.batch_execute(&sql).await.expect("roles and tables can be made");

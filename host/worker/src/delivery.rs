@@ -387,11 +387,20 @@ impl Way<'_> {
             });
         let ends_lease =
             commit.effects.iter().any(|effect| matches!(effect, Effect::Store(write) if write.lease.is_some()));
-        let written = match self.with_outcome_told(&commit, run.map(|(_, took)| took)) {
+        let has_sql = commit
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Store(write) if write.unit.transaction.is_some()));
+        let told_too = match has_sql && self.resolver_is_gone().await {
+            true => None,
+            false => self.with_outcome_told(&commit, run.map(|(_, took)| took)),
+        };
+        let written = match told_too {
             None => endpoint.config.committer.commit(held, commit).await?,
             Some(told) => match endpoint.config.committer.commit(held, told).await {
-                // The decision counts more than who is told of it. Were it the run's own message that has nowhere to go, it is refused again.
-                Err(CommitError::Refused(why)) => {
+                // The decision counts more than who is told of it. Were it the run's own message that has nowhere to go, it is refused again. A
+                // transaction of SQL is over with its first try; that its resolver is there was looked up before.
+                Err(CommitError::Refused(why)) if !has_sql => {
                     let decided = endpoint.config.committer.commit(held, commit).await?;
                     error!(endpoint = %endpoint.config.name, event = %self.arrival.event_id, "the resolver is not told of this outcome: {why}");
                     decided
@@ -415,6 +424,20 @@ impl Way<'_> {
             }
         }
         Ok(Live { state, changed })
+    }
+
+    /// Whether the endpoint's resolver is known not to be there; then it is not told, and that is said.
+    async fn resolver_is_gone(&self) -> bool {
+        let EndpointConfig { resolver: Some(resolver), transport, name, .. } = &self.endpoint.config else {
+            return false;
+        };
+        match transport.settings(resolver).await {
+            Err(error @ sprag_transport::Error::NoSuchEntity(_)) => {
+                error!(endpoint = %name, event = %self.arrival.event_id, "the resolver is not told of this outcome: {error}");
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The commit with a message to the endpoint's resolver, when it has one and the commit decides.

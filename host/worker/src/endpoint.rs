@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sprag_core::{
-    ids::{EndpointName, EventId, SessionId},
+    ids::{EndpointName, EventId, MessageId, SessionId},
     machine::{Arrival, Rules},
     run::Version,
     time::Timestamp,
@@ -247,12 +247,14 @@ impl Gate {
             if !endpoint.pause(Duration::from_secs(1)).await {
                 return false;
             }
+            // With an id, so that an inbox in another store is asked, too.
+            let id = MessageId::from("probe");
             let probe = sprag_store::Question {
                 endpoint: &endpoint.config.name,
-                message_id: None,
+                message_id: Some(&id),
                 source_id: None,
                 event_id: &EventId::from("probe"),
-                inbox: false,
+                inbox: endpoint.rules.inbox,
                 outcome: true,
             };
             match endpoint.config.store.check(probe).await {

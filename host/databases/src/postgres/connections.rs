@@ -192,7 +192,7 @@ fn settings(options: &Options) -> String {
     // whatever the database's or the user's default is; stronger settings stay.
     format!(
         "SET statement_timeout = {timeout}; SET idle_in_transaction_session_timeout = {}; \
-         SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning'; \
+         SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning'; SET standard_conforming_strings = on; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         timeout * 2
     )

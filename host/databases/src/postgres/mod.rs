@@ -129,7 +129,8 @@ impl Store for PostgresStore {
 
     async fn write(&self, endpoint: &EndpointName, write: StoreWrite) -> Result<Written, Error> {
         let prepared = Prepared::new(endpoint, write)?;
-        if let (Some(id), Some(transactions)) = (prepared.transaction, &self.transactions) {
+        if let Some(id) = prepared.transaction {
+            let transactions = self.transactions().map_err(|error| Error::Refused(error.to_string()))?;
             return transactions.write(id, prepared).await;
         }
         let connections = self.connections.clone();

@@ -48,6 +48,17 @@ impl Database {
         &self.name
     }
 
+    /// A role for handlers' SQL, of this database's own: roles are the server's. It goes with the database.
+    pub async fn role(&self) -> String {
+        let role = format!("{}_handlers", self.name);
+        self.client()
+            .await
+            .batch_execute(&format!("CREATE ROLE {role} NOLOGIN"))
+            .await
+            .expect("the user may make roles");
+        role
+    }
+
     /// A plain connection to it, for what a store does not do.
     pub async fn client(&self) -> Client {
         connect(&self.url).await
@@ -61,7 +72,10 @@ impl Drop for Database {
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a small runtime");
             runtime.block_on(async {
-                connect(&admin).await.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await
+                let admin = connect(&admin).await;
+                // The role's rights are in the database, so it goes last.
+                admin.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
+                admin.batch_execute(&format!("DROP ROLE IF EXISTS {name}_handlers")).await
             })
         });
         match dropped.join() {

@@ -11,12 +11,11 @@ use sprag_store::{Error, Sql as _, Store as _, Written, conformance::sample};
 
 use crate::support::options;
 
-/// A role for handlers, and their tables. Roles are the server's, so each database has one of its own.
+/// A role for handlers, and their tables.
 async fn prepare(database: &Database) -> String {
-    let role = format!("handlers_{}", database.name());
+    let role = database.role().await;
     let sql = format!(
-        "CREATE ROLE {role} NOLOGIN;
-         CREATE TABLE account (name text PRIMARY KEY, balance bigint NOT NULL CHECK (balance >= 0));
+        "CREATE TABLE account (name text PRIMARY KEY, balance bigint NOT NULL CHECK (balance >= 0));
          INSERT INTO account VALUES ('ada', 100), ('bob', 0);
          CREATE TABLE note (id bigint PRIMARY KEY, text text, at bytea);
          GRANT ALL ON account, note TO {role};"
@@ -94,7 +93,7 @@ async fn the_role_is_not_left() {
     database.client().await.batch_execute(leave).await.unwrap();
     let id = store.begin(&sample::endpoint()).await.unwrap();
     let who = store.statement(id, statement("SELECT current_user::text", vec![])).await.unwrap();
-    assert!(matches!(&who.rows[0][0], Value::Text(role) if role.starts_with("handlers_")), "{who:?}");
+    assert!(matches!(&who.rows[0][0], Value::Text(role) if role.ends_with("_handlers")), "{who:?}");
     for text in ["SELECT set_config('role', 'none', true)", "RESET ROLE", "DO $$ BEGIN NULL; END $$"] {
         assert!(
             matches!(store.statement(id, statement(text, vec![])).await, Err(StatementError::Refused(_))),

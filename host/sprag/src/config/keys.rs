@@ -575,7 +575,7 @@ pub(crate) static STORE: Section = Section {
             "pool",
             Kind::Count(1, 1_000),
             "16",
-            "Connections that this host opens at most. Default: 16, or what the endpoints with SQL need: their concurrency and 2 more.",
+            "Connections that this host opens at most. Default: 16, or what the endpoints with SQL need: their concurrency and 2 more; 32 requests on Cosmos DB.",
         ),
         key(
             "allow_relaxed_consistency",

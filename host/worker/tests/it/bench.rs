@@ -8,7 +8,11 @@ use sprag_gateway::{
     amqp::{Config as GatewayConfig, Gateway},
 };
 use sprag_servicebus::{ConnectionString, EntitySettings, ServiceBus, topology::MOST_DELIVERIES};
-use sprag_store::{Store, clock, memory::MemoryStore};
+use sprag_store::{
+    Store, clock,
+    inbox::{InboxBeside, InboxOf},
+    memory::MemoryStore,
+};
 use sprag_transport::{
     Committer, Transport,
     memory::{EntityConfig, MemoryTransport},
@@ -47,11 +51,16 @@ pub(crate) async fn parts(bench: Bench, setup: &Setup, dir: &std::path::Path) ->
             let source = EntityConfig { requires_session: setup.sessions, ..EntityConfig::plain(SOURCE) };
             let source = source.lock_duration(setup.lock).max_delivery_count(setup.deliveries);
             let transport = Arc::new(MemoryTransport::new([source, EntityConfig::plain(OUT)]));
-            let store = Arc::new(MemoryStore::new());
-            let ordered =
-                Ordered::new(Arc::clone(&store) as Arc<dyn Store>, Arc::clone(&transport) as Arc<dyn Transport>);
-            let memory =
-                Memory { transport: Arc::clone(&transport), store: Arc::clone(&store), ordered: ordered.clone() };
+            let own = Arc::new(MemoryStore::new());
+            let store: Arc<dyn Store> = match &setup.inbox_in {
+                None => Arc::clone(&own) as Arc<dyn Store>,
+                Some(other) => {
+                    let inbox = InboxOf::new(Arc::clone(other) as Arc<dyn Store>);
+                    Arc::new(InboxBeside::new(Arc::clone(&own) as Arc<dyn Store>, Arc::new(inbox)))
+                }
+            };
+            let ordered = Ordered::new(Arc::clone(&store), Arc::clone(&transport) as Arc<dyn Transport>);
+            let memory = Memory { transport: Arc::clone(&transport), store: own, ordered: ordered.clone() };
             Parts { transport, store, committer: Arc::new(ordered), memory: Some(memory), engine: None, gateway: None }
         }
         Bench::Embedded => {

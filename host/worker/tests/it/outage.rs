@@ -14,7 +14,7 @@ use sprag_core::{
     outcome::Outcome,
     run::{End, UnitOfWork},
 };
-use sprag_store::memory::Call;
+use sprag_store::memory::{Call, MemoryStore};
 use tokio::time::sleep;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -73,6 +73,30 @@ async fn without_a_check_nothing_runs() {
     for (_, id) in &sent {
         world.until_outcome(id, Outcome::Completed).await;
         assert_eq!(world.script.runs_of(id), 1);
+    }
+    world.until_idle().await;
+    world.end().await;
+}
+
+/// P22: an inbox in another store that is down stops the intake like the endpoint's own: what is in hand waits, and nothing more is taken.
+#[tokio::test(start_paused = true)]
+async fn an_inbox_elsewhere_that_is_down_stops_the_intake() {
+    let inbox = Arc::new(MemoryStore::new());
+    let setup = Setup { inbox_in: Some(Arc::clone(&inbox)), concurrency: 32, ..Setup::default() };
+    let world = World::start(Bench::Memory, setup, |_, _| End::Done).await;
+    inbox.faults().outage(down());
+    world.send(vec![event("s", "first")]).await;
+    until("the outage is known", async || world.count(|counters| &counters.store_errors) > 0).await;
+    let sent: Vec<_> = (0..20).map(|n| (format!("s{n}"), format!("E{n}"))).collect();
+    world.send(sent.iter().map(|(session, id)| event(session, id)).collect()).await;
+    sleep(Duration::from_secs(60)).await;
+    // One may have been on its way in when the outage was found.
+    let received = world.count(|counters| &counters.received);
+    assert!(received <= 2, "{received} were taken in a minute of outage");
+    assert!(world.script.began().is_empty(), "no run without a check");
+    inbox.faults().outage(None);
+    for (_, id) in &sent {
+        world.until_outcome(id, Outcome::Completed).await;
     }
     world.until_idle().await;
     world.end().await;

@@ -84,6 +84,21 @@ async fn only_the_run_that_is_done_takes_effect() {
     world.end().await;
 }
 
+/// The decision counts more than who is told of it: a resolver that is not there costs the run nothing, and its SQL commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_that_is_gone_costs_the_run_nothing() {
+    let setup = Setup { resolver: Some("nowhere"), ..Setup::default() };
+    let world = World::start_with(Bench::Embedded, setup, |input, _| async move {
+        count_up(&input).await;
+        (End::Done, UnitOfWork::default())
+    })
+    .await;
+    world.send_events("s", &["E1"]).await;
+    world.until_outcome("E1", Outcome::Completed).await;
+    assert_eq!(counted(&world).await, 1);
+    world.end().await;
+}
+
 /// P36: a run that holds the engine for longer than its time fails, and what others commit does not wait for it any longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_holds_the_engine_too_long_fails() {

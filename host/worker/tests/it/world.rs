@@ -28,7 +28,7 @@ use sprag_core::{
     session_state::SessionState,
 };
 use sprag_runtime::{Anywhere, RunInput, RunOutput};
-use sprag_store::{Store, clock, query};
+use sprag_store::{Store, clock, memory::MemoryStore, query};
 use sprag_transport::{CommitError, Committer, Held, Part, Peeked, SessionInfo, Transport};
 use sprag_worker::{
     EndpointConfig, InboxConfig, Left, Stop, Worker, WorkerConfig,
@@ -109,6 +109,8 @@ pub(crate) struct Setup {
     pub(crate) resolver: Option<&'static str>,
     /// The inbox has the mode `lease`, with leases of this length.
     pub(crate) lease: Option<Duration>,
+    /// The inbox is in this other store. In memory only.
+    pub(crate) inbox_in: Option<Arc<MemoryStore>>,
 }
 
 impl Default for Setup {
@@ -122,6 +124,7 @@ impl Default for Setup {
             ready: true,
             resolver: None,
             lease: None,
+            inbox_in: None,
         }
     }
 }

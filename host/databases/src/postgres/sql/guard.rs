@@ -1,6 +1,6 @@
 //! What a handler's statement may be (P37): one that reads or changes rows, and nothing by which it could become another role.
 //!
-//! Who the statement acts as is decided by the server. But a session that has taken a role may always give it back, in more ways than `RESET ROLE`: so
+//! It is read with `standard_conforming_strings` on, as every connection has it. Who the statement acts as is decided by the server. But a session that has taken a role may always give it back, in more ways than `RESET ROLE`: so
 //! statements begin with one of a few words, and functions that set parameters or carry out text are refused by name.
 
 /// How a statement may begin.
@@ -19,6 +19,9 @@ const REFUSED: [&str; 9] = [
     "pg_advisory_unlock_all",
 ];
 
+/// Functions of the extensions that come with PostgreSQL and carry out text, by how their names begin.
+const TEXT_FUNCTIONS: [&str; 3] = ["dblink", "crosstab", "connectby"];
+
 /// Why the statement is not sent, or nothing.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let names = names(text)?;
@@ -36,7 +39,9 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     };
     let refused = names.iter().find(|name| {
         let name = name.text.to_lowercase();
-        REFUSED.contains(&name.as_str()) || name.starts_with("dblink") || locks_session(&name)
+        REFUSED.contains(&name.as_str())
+            || TEXT_FUNCTIONS.iter().any(|start| name.starts_with(start))
+            || locks_session(&name)
     });
     match refused {
         Some(name) => Err(format!("{:?} is not for handlers: its effect would go beyond their transaction", name.text)),
@@ -60,7 +65,8 @@ fn names(text: &str) -> Result<Vec<Name>, String> {
     while let Some(c) = at(i) {
         match c {
             '-' if at(i + 1) == Some('-') => {
-                while at(i).is_some_and(|c| c != '\n') {
+                // As the server has it, either character ends the line.
+                while at(i).is_some_and(|c| c != '\n' && c != '\r') {
                     i += 1;
                 }
             }
@@ -186,6 +192,8 @@ mod tests {
             "SELECT pg_advisory_lock(1)",
             "SELECT pg_try_advisory_lock_shared(1)",
             "SELECT * FROM dblink('x', 'y') AS t(a int)",
+            "SELECT 1 --\r, set_config('role', 'none', true)",
+            "SELECT * FROM crosstab('SELECT set_' || 'config(1)') AS t(a text)",
             "SELECT 'no end",
             "SELECT /* no end",
             "SELECT $$ no end",
